@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief Everything that a deck says, as values.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pleat/io/token_data.hpp"
+#include "pleat/plan/model_config.hpp"
+
+namespace pleat::train {
+
+enum class Precision { kFp64, kFp32 };
+enum class Recompute { kNone, kSelective, kFull };
+enum class Schedule { kCosine, kLinear, kConstant };
+
+struct RunSection {
+  std::string name = "pleat";
+  std::uint64_t seed = 1;
+  std::int64_t steps = 0;
+  std::string output;  ///< folder of the run
+};
+
+struct ParallelSection {
+  std::int64_t pipeline = 1;
+  std::int64_t context = 1;
+  std::int64_t tensor = 1;
+  std::int64_t expert = 1;
+  std::int64_t expert_tensor = 1;
+};
+
+struct BatchSection {
+  std::int64_t sequence = 0;
+  std::int64_t micro = 1;   ///< sequences of one micro-batch
+  std::int64_t global = 1;  ///< sequences of one step, a multiple of micro
+};
+
+struct OptimizerSection {
+  double lr = 3.0e-4;
+  double min_lr = 0.0;
+  std::int64_t warmup = 0;
+  Schedule schedule = Schedule::kCosine;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1.0e-8;
+  double weight_decay = 0.1;
+  double clip = 1.0;  ///< 0: no clipping
+};
+
+struct PrecisionSection {
+  Precision compute = Precision::kFp32;
+  Recompute recompute = Recompute::kNone;
+};
+
+struct ValidationSection {
+  std::int64_t every = 0;    ///< steps between validations; 0: never
+  std::int64_t samples = 0;  ///< at most so many held-out samples; 0: all
+};
+
+struct CheckpointSection {
+  std::int64_t every = 0;  ///< steps; 0: only after the last step
+  std::int64_t keep = 0;   ///< newest so many are kept; 0: all
+  std::string resume = "auto";
+};
+
+struct OutputSection {
+  std::int64_t every = 1;  ///< steps between lines of the log
+  std::vector<std::int64_t> gradients_at;
+};
+
+/// \brief A resolved deck: what train, check and the other commands work from.
+struct RunConfig {
+  RunSection run;
+  std::string model_init;  ///< Hugging Face folder or checkpoint to start from; empty: random
+  plan::ModelConfig model;
+  ParallelSection parallel;
+  BatchSection batch;
+  OptimizerSection optimizer;
+  PrecisionSection precision;
+  io::DataConfig data;
+  ValidationSection validation;
+  CheckpointSection checkpoint;
+  OutputSection output;
+  /// The deck with every key written out and overrides applied; running it again is the
+  /// same run. Written to the output folder and into each checkpoint.
+  std::string resolved_deck;
+};
+
+/// \brief Reads, checks and resolves a deck.
+/// \param overrides  "section.key=value" from the command line
+/// \throws InputError PL02xx (deck), PL06xx (model shape), with file, line, key and expectation
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
+
+}  // namespace pleat::train
