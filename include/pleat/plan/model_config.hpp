@@ -24,6 +24,13 @@ enum class RouterScore {
 /// \brief Over which tokens the load-balancing loss averages.
 enum class AuxiliaryScope { kMicroBatch, kSequence };
 
+/// \brief What the backward pass computes again instead of keeping.
+enum class Recompute {
+  kNone,       ///< everything is kept
+  kSelective,  ///< the attention core and the experts' inner activations
+  kFull        ///< everything but the input of each block
+};
+
 struct MoeConfig {
   std::int64_t experts = 8;
   std::int64_t top_k = 2;

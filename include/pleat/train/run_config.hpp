@@ -15,7 +15,7 @@
 namespace pleat::train {
 
 enum class Precision { kFp64, kFp32 };
-enum class Recompute { kNone, kSelective, kFull };
+using plan::Recompute;
 enum class Schedule { kCosine, kLinear, kConstant };
 
 struct RunSection {
