@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds every dependency; an installed Kokkos is taken first, else the pinned archive is built.
+include(PleatBlas)
 include(PleatKokkos)
 find_package(MPI REQUIRED COMPONENTS C)
 set(HDF5_PREFER_PARALLEL ON)
 find_package(HDF5 REQUIRED COMPONENTS C)
+if(NOT HDF5_IS_PARALLEL)
+  message(FATAL_ERROR "HDF5 was built without MPI: install libhdf5-mpich-dev, load a parallel "
+                      "HDF5 module, or set HDF5_ROOT to one.")
+endif()
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(BLAS REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
 
 add_library(pleat_warnings INTERFACE)
 target_compile_options(pleat_warnings INTERFACE -Wall -Wextra)

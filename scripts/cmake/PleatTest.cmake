@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# pleat_add_test(NAME attention SOURCES test_attention.cpp LABELS unit LIBRARIES pleat_kernels
+#                [RANKS 1 2 4] [THREADS 2] [TIMEOUT 60] [ENVIRONMENT A=1 ...] [PROGRAM])
+#
+# Builds test_<NAME> from the sources with the shared main (MPI and Kokkos through
+# pleat::Runtime, then GoogleTest) and registers it once per rank count: "attention" on one
+# rank, without a launcher, "attention.ranks=4" through mpiexec. One rank runs with two
+# threads unless THREADS says otherwise; several ranks have one thread each and may outnumber
+# the cores. PROGRAM: the test runs build/pleat, whose path it finds in PLEAT_PROGRAM.
+include_guard()
+find_package(GTest REQUIRED)
+
+function(pleat_add_test)
+  cmake_parse_arguments(ARG "PROGRAM" "NAME;TIMEOUT;THREADS"
+                        "SOURCES;LABELS;LIBRARIES;RANKS;ENVIRONMENT" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_SOURCES OR NOT ARG_LABELS)
+    message(FATAL_ERROR "pleat_add_test(${ARG_NAME}): NAME, SOURCES and LABELS are needed; "
+                        "not understood: '${ARG_UNPARSED_ARGUMENTS}'")
+  endif()
+  if(ARG_PROGRAM AND NOT TARGET pleat)
+    message(STATUS "Test ${ARG_NAME} needs the program, which is not built: skipped")
+    return()
+  endif()
+  string(REGEX REPLACE "^test_" "" name ${ARG_NAME})
+  set(target test_${name})
+  add_executable(${target} ${ARG_SOURCES})
+  target_link_libraries(${target} PRIVATE ${ARG_LIBRARIES} pleat_test_main pleat_warnings)
+  set_target_properties(${target} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(ARG_PROGRAM)
+    add_dependencies(${target} pleat)
+    target_compile_definitions(${target} PRIVATE PLEAT_PROGRAM="$<TARGET_FILE:pleat>")
+  endif()
+
+  if(NOT ARG_RANKS)
+    set(ARG_RANKS 1)
+  endif()
+  foreach(ranks IN LISTS ARG_RANKS)
+    pleat_register_test(${name} ${target} ${ranks})
+  endforeach()
+endfunction()
+
+# The part of pleat_add_test that is done for each rank count; reads the caller's ARG_*.
+function(pleat_register_test name target ranks)
+  set(test ${name})
+  set(command $<TARGET_FILE:${target}>)
+  set(threads 1)
+  if(ranks EQUAL 1)
+    set(threads 2)
+  else()
+    set(test ${name}.ranks=${ranks})
+    set(command ${MPIEXEC_EXECUTABLE} ${MPIEXEC_PREFLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+                ${command} ${MPIEXEC_POSTFLAGS})
+  endif()
+  if(ARG_THREADS)
+    set(threads ${ARG_THREADS})
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_test(NAME ${test} COMMAND ${command})
+  math(EXPR processors "${ranks} * ${threads}")
+  # Bound threads of oversubscribed ranks would share one core.
+  set(environment OMP_NUM_THREADS=${threads} OMP_PROC_BIND=false OMPI_ALLOW_RUN_AS_ROOT=1
+      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+      ${PLEAT_TEST_ENVIRONMENT} ${ARG_ENVIRONMENT})
+  set_tests_properties(${test} PROPERTIES
+    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processors}
+    ENVIRONMENT "${environment}")
+endfunction()
