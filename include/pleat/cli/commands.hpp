@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief The commands of the program; each lives in one file of src/cli.
+///
+/// A command registers its options under a CLI11 subcommand. Parsing only notes what to do;
+/// the work is a Job that runs once the whole command line is known to be right.
+
+#include <functional>
+
+#include "pleat/base/error.hpp"
+#include "pleat/base/runtime.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace pleat::cli {
+
+/// \brief What the chosen command does. \throws Error of any kind
+using Job = std::function<ExitCode(const Runtime& runtime)>;
+
+/// \name Registration: one per command.
+/// \param program  gets a subcommand
+/// \param job      set by the callback of the subcommand when the user chose it
+/// @{
+void add_train(CLI::App& program, Job& job);
+void add_check(CLI::App& program, Job& job);
+void add_params(CLI::App& program, Job& job);
+void add_convert(CLI::App& program, Job& job);
+void add_inspect(CLI::App& program, Job& job);
+void add_generate(CLI::App& program, Job& job);
+/// @}
+
+/// \brief Reads the command line. Help and version are jobs as well: they print and are done.
+/// \throws InputError PL0901 for what the command line does not allow
+Job read_command_line(int argc, const char* const* argv);
+
+/// \brief Tells of a failure, in one message on stderr. Collective over nothing.
+/// \returns the exit code that belongs to it
+int report_failure(const Runtime& runtime, const std::exception& failure);
+
+}  // namespace pleat::cli

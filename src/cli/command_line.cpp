@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "pleat/cli/commands.hpp"
+
+namespace pleat::cli {
+namespace {
+
+/// Prints on one rank, whatever the number of ranks.
+Job print_job(std::string text) {
+  return [text = std::move(text)](const Runtime& runtime) {
+    if (runtime.rank() == 0) std::fputs(text.c_str(), stdout);
+    return ExitCode::kDone;
+  };
+}
+
+/// "pleat" or "pleat train": whose help explains the mistake.
+std::string name_of_chosen(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? "pleat" : "pleat " + chosen.front()->get_name();
+}
+
+}  // namespace
+
+Job read_command_line(int argc, const char* const* argv) {
+  Job job;
+  CLI::App program("Pleat trains Mixture-of-Experts transformers.", "pleat");
+  program.set_version_flag("--version", "pleat " PLEAT_VERSION);
+  program.require_subcommand(1);
+  program.footer("'pleat COMMAND --help' explains a command; docs/decks.md the deck.");
+  add_train(program, job);
+  add_check(program, job);
+  add_params(program, job);
+  add_convert(program, job);
+  add_inspect(program, job);
+  add_generate(program, job);
+  if (argc <= 1) return print_job(program.help());
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return print_job(program.help());
+  } catch (const CLI::CallForAllHelp&) {
+    return print_job(program.help("", CLI::AppFormatMode::All));
+  } catch (const CLI::CallForVersion& version) {
+    return print_job(std::string(version.what()) + "\n");
+  } catch (const CLI::ParseError& error) {
+    PLEAT_FAIL(InputError, "PL0901", "command line: {}\nHINT: see '{} --help'.", error.what(),
+               name_of_chosen(program));
+  }
+  return job;
+}
+
+int report_failure(const Runtime& runtime, const std::exception& failure) {
+  std::string message = failure.what();
+  ExitCode code = ExitCode::kInternal;
+  if (const auto* error = dynamic_cast<const Error*>(&failure)) {
+    code = error->exit_code();
+  } else if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr) {
+    message = "PL0902: out of memory\nHINT: 'pleat check DECK' estimates the need; smaller "
+              "batch.micro or precision.recompute = \"full\" lower it.";
+  } else {
+    message = "PL0903: unexpected failure: " + message;
+  }
+  const std::string rank =
+      runtime.ranks() > 1 ? fmt::format("rank {}: ", runtime.rank()) : std::string();
+  std::fflush(stdout);
+  fmt::print(stderr, "pleat: {}{}\n", rank, message);
+  return static_cast<int>(code);
+}
+
+}  // namespace pleat::cli

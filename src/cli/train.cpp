@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "pleat/cli/commands.hpp"
+
+namespace pleat::cli {
+namespace {
+
+struct TrainOptions {
+  std::string deck;
+  std::vector<std::string> overrides;
+};
+
+ExitCode run_train(const TrainOptions&, const Runtime&) {
+  PLEAT_FAIL(InternalError, "PL0900", "pleat train: not there yet");
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Job& job) {
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* command = program.add_subcommand("train", "Trains the model that a deck describes");
+  command->add_option("deck", options->deck, "input deck (TOML)")->required();
+  command->add_option("overrides", options->overrides,
+                      "section.key=value: replaces what the deck says");
+  command->callback([&job, options] {
+    job = [options](const Runtime& runtime) { return run_train(*options, runtime); };
+  });
+}
+
+}  // namespace pleat::cli
