@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief The attention half of a block: norm, q/k/v projection, optional bias and q/k norm,
+/// rotation, causal attention, output projection, residual.
+///
+/// Legend: T tokens, D hidden, Q, O, d as in parameters.hpp.
+
+#include "pleat/kernels/attention.hpp"
+#include "pleat/kernels/rope.hpp"
+#include "pleat/model/context.hpp"
+#include "pleat/model/parameters.hpp"
+
+namespace pleat::model {
+
+/// \brief What the backward pass reads.
+template <class T>
+struct AttentionActivations {
+  DeviceView<T, 2> x_TD;  ///< input of the block
+  DeviceView<Accumulator<T>, 1> inverse_rms_T;
+  DeviceView<T, 2> normed_TD;
+  DeviceView<T, 2> raw_TQ;  ///< before q/k norm and rotation; only with q/k norm
+  DeviceView<T, 2> qkv_TQ;  ///< after them
+  DeviceView<T, 2> o_TO;
+  DeviceView<Accumulator<T>, 2> lse_HT;
+};
+
+/// \brief y_TD = x_TD + attention(norm(x_TD)).
+template <class T>
+void attention_forward(const Context& context, const plan::ModelConfig& config,
+                       const kernels::RopeTables<T>& rope, const MicroBatch& batch,
+                       const BlockTensors<T>& weights, const DeviceView<T, 2>& x_TD,
+                       AttentionActivations<T>& activations, const DeviceView<T, 2>& y_TD);
+
+/// \brief dx_TD holds the gradient of y_TD on entry, of x_TD on return; gradients accumulate.
+template <class T>
+void attention_backward(const Context& context, const plan::ModelConfig& config,
+                        const kernels::RopeTables<T>& rope, const MicroBatch& batch,
+                        const BlockTensors<T>& weights, const AttentionActivations<T>& activations,
+                        const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD);
+
+}  // namespace pleat::model

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief One transformer block: attention, then a dense SwiGLU or a MoE layer, each behind a
+/// norm and a residual connection.
+///
+/// Legend: T tokens, D hidden.
+
+#include <cstdint>
+
+#include "pleat/model/attention.hpp"
+#include "pleat/model/feed_forward.hpp"
+#include "pleat/model/moe.hpp"
+
+namespace pleat::model {
+
+/// \brief What does not change from step to step and is the same for every block.
+template <class T>
+struct BlockSetup {
+  const plan::ModelConfig& config;
+  const kernels::RopeTables<T>& rope;
+  const Dispatcher<T>& dispatcher;
+};
+
+template <class T>
+struct BlockActivations {
+  AttentionActivations<T> attention;
+  DeviceView<T, 2> middle_TD;  ///< the residual stream between the two halves
+  DeviceView<Accumulator<T>, 1> inverse_rms_T;
+  DeviceView<T, 2> normed_TD;
+  FeedForwardActivations<T> dense;
+  MoeActivations<T> moe;
+};
+
+/// \brief y_TD from x_TD; both must outlive the backward pass unless the block's activations
+/// are dropped.
+template <class T>
+void block_forward(const Context& context, const BlockSetup<T>& setup, std::int64_t layer,
+                   const MicroBatch& batch, const BlockTensors<T>& weights,
+                   const DeviceView<T, 2>& x_TD, BlockActivations<T>& activations,
+                   const RouterSums* sums, const DeviceView<T, 2>& y_TD);
+
+/// \brief dx_TD holds the gradient of y_TD on entry, of x_TD on return; gradients accumulate.
+template <class T>
+void block_backward(const Context& context, const BlockSetup<T>& setup, std::int64_t layer,
+                    const MicroBatch& batch, const BlockTensors<T>& weights,
+                    const BlockActivations<T>& activations, double router_loss_scale,
+                    const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD);
+
+}  // namespace pleat::model

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/model/moe.hpp"
+
+#include <type_traits>
+
+#include "pleat/kernels/elementwise.hpp"
+#include "pleat/kernels/gemm.hpp"
+#include "pleat/kernels/swiglu.hpp"
+
+namespace pleat::model {
+namespace {
+
+using kernels::Transpose;
+
+kernels::RouterOptions router_options(const plan::MoeConfig& moe) {
+  return {.top_k = moe.top_k,
+          .softmax_after_top_k = moe.score == plan::RouterScore::kSoftmaxAfterTopK,
+          .normalize = moe.normalize};
+}
+
+kernels::RouterLossOptions loss_options(const plan::MoeConfig& moe) {
+  return {.auxiliary_coefficient = moe.auxiliary_coefficient,
+          .z_coefficient = moe.z_coefficient,
+          .top_k = moe.top_k};
+}
+
+/// Adds what a layer found to the sums of the step.
+template <class A>
+void count_pairs(const ExecSpace& exec, const kernels::RouterStatistics<A>& statistics,
+                 const DeviceView<double, 1>& counts_E) {
+  const auto counts_GE = statistics.counts_GE;
+  const auto groups = static_cast<int>(counts_GE.extent(0));
+  Kokkos::parallel_for(
+      "pleat::model::count_pairs",
+      Kokkos::RangePolicy<ExecSpace>(exec, 0, counts_E.extent(0)), KOKKOS_LAMBDA(const int e) {
+        for (int g = 0; g < groups; ++g) counts_E(e) += counts_GE(g, e);
+      });
+}
+
+/// Logits, choices and weights; statistics and losses of the balance.
+template <class T>
+void route(const Context& context, const plan::ModelConfig& config, const MicroBatch& batch,
+           const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+           MoeActivations<T>& activations, const RouterSums* sums) {
+  using A = Accumulator<T>;
+  static_assert(std::is_same_v<A, T>, "narrower types convert the logits here");
+  const PhaseScope phase(context.times, Phase::kRouter);
+  const plan::MoeConfig& moe = config.moe;
+  const auto tokens = batch.tokens();
+  const auto groups =
+      moe.auxiliary_scope == plan::AuxiliaryScope::kSequence ? batch.sequences : 1;
+  activations.logits_TE = context.saved.take<A>(tokens, moe.experts);
+  activations.scores_TE = context.saved.take<A>(tokens, moe.experts);
+  activations.index_TK = context.saved.take<std::int32_t>(tokens, moe.top_k);
+  activations.weight_TK = context.saved.take<A>(tokens, moe.top_k);
+  activations.statistics = {context.saved.take<double>(groups, moe.experts),
+                            context.saved.take<double>(groups, moe.experts),
+                            context.saved.take<double>(groups),
+                            context.saved.take<double>(groups)};
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_TD, weights.router_ED,
+                   T(0), activations.logits_TE);
+  kernels::router_forward<A>(context.exec, router_options(moe), activations.logits_TE,
+                             batch.real_T, activations.scores_TE, activations.index_TK,
+                             activations.weight_TK);
+  kernels::router_statistics<A>(context.exec, activations.logits_TE, activations.scores_TE,
+                                activations.index_TK, batch.real_T, context.scratch,
+                                activations.statistics);
+  if (sums == nullptr) return;
+  kernels::router_losses<A>(context.exec, loss_options(moe), activations.statistics,
+                            sums->losses);
+  count_pairs<A>(context.exec, activations.statistics, sums->counts_E);
+}
+
+/// The gate and up projections of all experts.
+template <class T>
+void project_up(const Context& context, const Dispatcher<T>& dispatcher,
+                const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD, Arena& arena,
+                MoeActivations<T>& activations) {
+  const auto& record = activations.record;
+  activations.gate_up_R2F = arena.take<T>(record.rows, weights.w13_E2FD.extent(1));
+  const ArenaScope scope(context.scratch);
+  const auto x_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
+  {
+    const PhaseScope phase(context.times, Phase::kDispatch);
+    dispatcher.dispatch(context.exec, record, x_TD, x_RD);
+  }
+  const PhaseScope phase(context.times, Phase::kExperts);
+  kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), x_RD, weights.w13_E2FD,
+                                T(0), activations.gate_up_R2F, record.offsets());
+}
+
+/// y_TD += what the routed experts contribute.
+template <class T>
+void routed_forward(const Context& context, const Dispatcher<T>& dispatcher,
+                    const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+                    MoeActivations<T>& activations, const DeviceView<T, 2>& y_TD) {
+  auto& record = activations.record;
+  {
+    const PhaseScope phase(context.times, Phase::kDispatch);
+    dispatcher.plan(context.exec, activations.index_TK, context.saved, context.scratch, record);
+    activations.weight_R = context.saved.take<Accumulator<T>>(record.rows);
+    dispatcher.dispatch_weights(context.exec, record, activations.weight_TK,
+                                activations.weight_R);
+  }
+  const ArenaScope scope(context.scratch);
+  // Kept memory is taken before any scratch, so that this also holds when both are one arena.
+  project_up(context, dispatcher, weights, x_TD, context.inner(), activations);
+  const auto y_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
+  {
+    const PhaseScope phase(context.times, Phase::kExperts);
+    const auto h_RF = context.scratch.take<T>(record.rows, weights.w2_EDF.extent(2));
+    kernels::swiglu_forward<T>(context.exec, activations.gate_up_R2F, activations.weight_R,
+                               h_RF);
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), h_RF, weights.w2_EDF,
+                                  T(0), y_RD, record.offsets());
+  }
+  const PhaseScope phase(context.times, Phase::kDispatch);
+  const auto routed_TD = context.scratch.take<T>(x_TD.extent(0), x_TD.extent(1));
+  dispatcher.combine(context.exec, record, y_RD, routed_TD);
+  kernels::add_in_place<T>(context.exec, routed_TD, y_TD);
+}
+
+/// y_TD += what the shared expert contributes.
+template <class T>
+void shared_forward(const Context& context, const plan::ModelConfig& config,
+                    const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+                    MoeActivations<T>& activations, const DeviceView<T, 2>& y_TD) {
+  const PhaseScope phase(context.times, Phase::kDenseFfn);
+  if (!config.moe.shared_gate) {
+    feed_forward<T>(context, weights.shared, x_TD, activations.shared, T(1), y_TD);
+    return;
+  }
+  activations.shared_gate_T1 = context.saved.take<T>(x_TD.extent(0), 1);
+  activations.shared_out_TD = context.saved.take<T>(x_TD.extent(0), x_TD.extent(1));
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_TD,
+                   weights.shared_gate_1D, T(0), activations.shared_gate_T1);
+  feed_forward<T>(context, weights.shared, x_TD, activations.shared, T(0),
+                  activations.shared_out_TD);
+  kernels::add_sigmoid_gated<T>(context.exec, activations.shared_gate_T1,
+                                activations.shared_out_TD, y_TD);
+}
+
+/// dx_TD (overwritten) and dweight_TK through the routed experts.
+template <class T>
+void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
+                     const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+                     const MoeActivations<T>& activations, const DeviceView<const T, 2>& dy_TD,
+                     const BlockTensors<T>& gradients,
+                     const DeviceView<Accumulator<T>, 2>& dweight_TK,
+                     const DeviceView<T, 2>& dx_TD) {
+  const ArenaScope scope(context.scratch);
+  const DispatchRecord& record = activations.record;
+  MoeActivations<T> known = activations;
+  if (!context.keeps_inner()) {
+    project_up(context, dispatcher, weights, x_TD, context.scratch, known);
+  }
+  const auto row_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
+  const auto dh_RF = context.scratch.take<T>(record.rows, weights.w2_EDF.extent(2));
+  const auto dweight_R = context.scratch.take<Accumulator<T>>(record.rows);
+  {
+    const PhaseScope phase(context.times, Phase::kDispatch);
+    dispatcher.dispatch(context.exec, record, dy_TD, row_RD);
+  }
+  {
+    const PhaseScope phase(context.times, Phase::kExperts);
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, T(1), row_RD, weights.w2_EDF,
+                                  T(0), dh_RF, record.offsets());
+    // In place: gate_up becomes its gradient, dh becomes h.
+    kernels::swiglu_backward<T>(context.exec, known.gate_up_R2F, known.weight_R, dh_RF,
+                                known.gate_up_R2F, dh_RF, dweight_R);
+    kernels::grouped_gemm_weights<T>(context.exec, T(1), row_RD, dh_RF, T(1), gradients.w2_EDF,
+                                     record.offsets());
+  }
+  {
+    const PhaseScope phase(context.times, Phase::kDispatch);
+    dispatcher.return_weights(context.exec, record, dweight_R, dweight_TK);
+    dispatcher.dispatch(context.exec, record, x_TD, row_RD);
+  }
+  {
+    const PhaseScope phase(context.times, Phase::kExperts);
+    kernels::grouped_gemm_weights<T>(context.exec, T(1), known.gate_up_R2F, row_RD, T(1),
+                                     gradients.w13_E2FD, record.offsets());
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, T(1), known.gate_up_R2F,
+                                  weights.w13_E2FD, T(0), row_RD, record.offsets());
+  }
+  const PhaseScope phase(context.times, Phase::kDispatch);
+  dispatcher.combine(context.exec, record, row_RD, dx_TD);
+}
+
+/// dx_TD += through the router, by its choices' weights and by its losses.
+template <class T>
+void route_backward(const Context& context, const plan::ModelConfig& config,
+                    const MicroBatch& batch, const BlockTensors<T>& weights,
+                    const DeviceView<const T, 2>& x_TD, const MoeActivations<T>& activations,
+                    double router_loss_scale,
+                    const DeviceView<const Accumulator<T>, 2>& dweight_TK,
+                    const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
+  using A = Accumulator<T>;
+  const PhaseScope phase(context.times, Phase::kRouter);
+  const ArenaScope scope(context.scratch);
+  const auto dlogits_TE = context.scratch.take<A>(batch.tokens(), config.moe.experts);
+  kernels::router_backward<A>(context.exec, router_options(config.moe), activations.scores_TE,
+                              activations.index_TK, activations.weight_TK, dweight_TK,
+                              dlogits_TE);
+  kernels::router_losses_backward<A>(context.exec, loss_options(config.moe), router_loss_scale,
+                                     activations.logits_TE, activations.scores_TE, batch.real_T,
+                                     activations.statistics, dlogits_TE);
+  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dlogits_TE, x_TD, T(1),
+                   gradients.router_ED);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dlogits_TE,
+                   weights.router_ED, T(1), dx_TD);
+}
+
+/// dx_TD += through the shared expert and its gate.
+template <class T>
+void shared_backward(const Context& context, const plan::ModelConfig& config,
+                     const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+                     const MoeActivations<T>& activations, const DeviceView<const T, 2>& dy_TD,
+                     const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
+  const PhaseScope phase(context.times, Phase::kDenseFfn);
+  if (!config.moe.shared_gate) {
+    feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dy_TD,
+                             gradients.shared, T(1), dx_TD);
+    return;
+  }
+  const ArenaScope scope(context.scratch);
+  const auto dout_TD = context.scratch.take<T>(x_TD.extent(0), x_TD.extent(1));
+  const auto dgate_T1 = context.scratch.take<T>(x_TD.extent(0), 1);
+  kernels::sigmoid_gated_backward<T>(context.exec, activations.shared_gate_T1,
+                                     activations.shared_out_TD, dy_TD, dout_TD, dgate_T1);
+  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dgate_T1, x_TD, T(1),
+                   gradients.shared_gate_1D);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dgate_T1,
+                   weights.shared_gate_1D, T(1), dx_TD);
+  feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dout_TD,
+                           gradients.shared, T(1), dx_TD);
+}
+
+}  // namespace
+
+template <class T>
+void moe_forward(const Context& context, const plan::ModelConfig& config,
+                 const Dispatcher<T>& dispatcher, const MicroBatch& batch,
+                 const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+                 MoeActivations<T>& activations, const RouterSums* sums,
+                 const DeviceView<T, 2>& y_TD) {
+  route(context, config, batch, weights, x_TD, activations, sums);
+  routed_forward(context, dispatcher, weights, x_TD, activations, y_TD);
+  if (config.moe.shared_ffn > 0) {
+    shared_forward(context, config, weights, x_TD, activations, y_TD);
+  }
+}
+
+template <class T>
+void moe_backward(const Context& context, const plan::ModelConfig& config,
+                  const Dispatcher<T>& dispatcher, const MicroBatch& batch,
+                  const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+                  const MoeActivations<T>& activations, double router_loss_scale,
+                  const DeviceView<const T, 2>& dy_TD, const BlockTensors<T>& gradients,
+                  const DeviceView<T, 2>& dx_TD) {
+  const ArenaScope scope(context.scratch);
+  const auto dweight_TK =
+      context.scratch.take<Accumulator<T>>(batch.tokens(), config.moe.top_k);
+  routed_backward(context, dispatcher, weights, x_TD, activations, dy_TD, gradients, dweight_TK,
+                  dx_TD);
+  route_backward<T>(context, config, batch, weights, x_TD, activations, router_loss_scale,
+                    dweight_TK, gradients, dx_TD);
+  if (config.moe.shared_ffn > 0) {
+    shared_backward(context, config, weights, x_TD, activations, dy_TD, gradients, dx_TD);
+  }
+}
+
+#define PLEAT_INSTANTIATE(T)                                                                   \
+  template void moe_forward(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,    \
+                            const MicroBatch&, const BlockTensors<T>&,                         \
+                            const DeviceView<const T, 2>&, MoeActivations<T>&,                 \
+                            const RouterSums*, const DeviceView<T, 2>&);                       \
+  template void moe_backward(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,   \
+                             const MicroBatch&, const BlockTensors<T>&,                        \
+                             const DeviceView<const T, 2>&, const MoeActivations<T>&, double,  \
+                             const DeviceView<const T, 2>&, const BlockTensors<T>&,            \
+                             const DeviceView<T, 2>&);
+PLEAT_INSTANTIATE(float)
+PLEAT_INSTANTIATE(double)
+#undef PLEAT_INSTANTIATE
+
+}  // namespace pleat::model
