@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/kernels/rope.hpp"
+
+#include <cmath>
+
+#include "pleat/base/error.hpp"
+
+namespace pleat::kernels {
+
+template <class T>
+RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta) {
+  PLEAT_ASSERT(head_dim % 2 == 0, "rotary embedding of an odd head dimension {}", head_dim);
+  const std::int64_t half = head_dim / 2;
+  RopeTables<T> tables{DeviceView<T, 2>("pleat::kernels::rope_cos", sequence, half),
+                       DeviceView<T, 2>("pleat::kernels::rope_sin", sequence, half)};
+  const auto cos_Sd = Kokkos::create_mirror_view(tables.cos_Sd);
+  const auto sin_Sd = Kokkos::create_mirror_view(tables.sin_Sd);
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double frequency =
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    for (std::int64_t s = 0; s < sequence; ++s) {
+      const double angle = static_cast<double>(s) * frequency;
+      cos_Sd(s, i) = static_cast<T>(std::cos(angle));
+      sin_Sd(s, i) = static_cast<T>(std::sin(angle));
+    }
+  }
+  Kokkos::deep_copy(tables.cos_Sd, cos_Sd);
+  Kokkos::deep_copy(tables.sin_Sd, sin_Sd);
+  return tables;
+}
+
+template <class T>
+void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>& tables,
+                   std::int64_t sequence, std::int64_t rotated_heads, std::int64_t head_dim,
+                   const DeviceView<T, 2>& qkv_TQ) {
+  const std::int64_t half = head_dim / 2;
+  PLEAT_ASSERT(tables.cos_Sd.extent_int(0) >= sequence && tables.cos_Sd.extent_int(1) == half,
+               "rotary tables [{}, {}] for sequence {}, head dimension {}",
+               tables.cos_Sd.extent(0), tables.cos_Sd.extent(1), sequence, head_dim);
+  PLEAT_ASSERT(rotated_heads * head_dim <= qkv_TQ.extent_int(1), "{} heads of {} exceed rows of {}",
+               rotated_heads, head_dim, qkv_TQ.extent(1));
+  const auto cos_Sd = tables.cos_Sd;
+  const auto sin_Sd = tables.sin_Sd;
+  const T sign = rotation == Rotation::kForward ? T(1) : T(-1);
+  // One work item is one head of one token: long enough to vectorise over the pairs.
+  const std::int64_t items = qkv_TQ.extent_int(0) * rotated_heads;
+  Kokkos::parallel_for(
+      "pleat::kernels::rope_in_place", Kokkos::RangePolicy<ExecSpace>(exec, 0, items),
+      KOKKOS_LAMBDA(const std::int64_t item) {
+        const std::int64_t token = item / rotated_heads;
+        const std::int64_t head = item % rotated_heads;
+        const std::int64_t position = token % sequence;
+        T* const low = &qkv_TQ(token, head * head_dim);
+        T* const high = low + half;
+        const T* const cosine = &cos_Sd(position, 0);
+        const T* const sine = &sin_Sd(position, 0);
+#ifdef KOKKOS_ENABLE_PRAGMA_IVDEP
+#pragma GCC ivdep
+#endif
+        for (std::int64_t i = 0; i < half; ++i) {
+          const T x = low[i];
+          const T y = high[i];
+          const T c = cosine[i];
+          const T s = sign * sine[i];
+          low[i] = x * c - y * s;
+          high[i] = y * c + x * s;
+        }
+      });
+}
+
+#define PLEAT_INSTANTIATE(T)                                                               \
+  template RopeTables<T> make_rope_tables<T>(std::int64_t, std::int64_t, double);          \
+  template void rope_in_place<T>(const ExecSpace&, Rotation, const RopeTables<T>&,         \
+                                 std::int64_t, std::int64_t, std::int64_t,                 \
+                                 const DeviceView<T, 2>&);
+PLEAT_INSTANTIATE(float)
+PLEAT_INSTANTIATE(double)
+#undef PLEAT_INSTANTIATE
+
+}  // namespace pleat::kernels
