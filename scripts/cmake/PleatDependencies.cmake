@@ -16,3 +16,13 @@ find_package(CLI11 REQUIRED)
 
 add_library(pleat_warnings INTERFACE)
 target_compile_options(pleat_warnings INTERFACE -Wall -Wextra)
+
+# Optional: SentencePiece models as tokenizers (libsentencepiece-dev).
+find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece)
+add_library(pleat_sentencepiece INTERFACE)
+if(SENTENCEPIECE_INCLUDE_DIR AND SENTENCEPIECE_LIBRARY)
+  target_include_directories(pleat_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE_DIR})
+  target_link_libraries(pleat_sentencepiece INTERFACE ${SENTENCEPIECE_LIBRARY})
+  target_compile_definitions(pleat_sentencepiece INTERFACE PLEAT_HAVE_SENTENCEPIECE)
+endif()
