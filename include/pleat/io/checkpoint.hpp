@@ -9,42 +9,28 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <mpi.h>
 
 #include "pleat/base/log.hpp"
+#include "pleat/io/checkpoint_info.hpp"
 #include "pleat/io/element_type.hpp"
 #include "pleat/io/hdf5.hpp"
-#include "pleat/plan/model_config.hpp"
 #include "pleat/tensor/flat_tensors.hpp"
 
 namespace pleat::io {
 
-inline constexpr std::int64_t kCheckpointFormat = 1;
-
-/// \brief The root attributes of a checkpoint.
-struct CheckpointInfo {
-  std::int64_t format_version = kCheckpointFormat;
-  std::int64_t step = 0;         ///< optimizer steps done
-  std::int64_t next_sample = 0;  ///< number of the next training sample: the data cursor
-  plan::ModelConfig model;
-  std::string precision;  ///< "fp64", "fp32", ...: what the run computed in
-  std::string deck;       ///< resolved; empty for a converted model
-  std::string grid;       ///< the mapping that wrote the file
-  std::string build;      ///< version, compiler, back end
-  /// config.json of the model that training started from, if it came from Hugging Face.
-  std::string hugging_face_config;
-};
-
 /// \brief The three tensors that a checkpoint can hold for each parameter.
 enum class TensorGroup { kParameters, kFirstMoment, kSecondMoment };
-/// \brief "parameters", "optimizer/first_moment" or "optimizer/second_moment".
+/// \brief "/parameters", "/optimizer/first_moment" or "/optimizer/second_moment".
 const char* group_path(TensorGroup group);
+/// \brief "/parameters/model.norm.weight".
+std::string tensor_path(TensorGroup group, const std::string& name);
 
 /// \brief Writes one checkpoint into `PATH.tmp`, which commit() turns into PATH.
 ///
@@ -73,20 +59,19 @@ class CheckpointWriter {
 
  private:
   struct Entry {
-    Hdf5Dataset dataset;
     ElementType type;
-    std::uint64_t checksum;  ///< of what this rank wrote
+    tensor::Shape shape;
+    std::uint64_t checksum = 0;  ///< of what this rank wrote
   };
-  Entry& entry(TensorGroup group, const std::string& name);
-  void add_up_checksums();
+  Entry& entry(const std::string& path);
+  void write_checksums();
 
   std::string path_;
+  std::string temporary_;
   MPI_Comm comm_;
   int rank_ = 0;
   std::optional<Hdf5File> file_;
-  std::vector<std::string> order_;
-  std::unordered_map<std::string, Entry> entries_;
-  bool committed_ = false;
+  std::map<std::string, Entry> entries_;  ///< by path
 };
 
 /// \brief Reads checkpoints; every rank for itself.
@@ -126,10 +111,14 @@ class CheckpointReader {
   };
   const Entry& entry(TensorGroup group, const std::string& name) const;
 
+  void read_table(TensorGroup group);
+  void check_metadata() const;
+  void check_size() const;
+
   Hdf5File file_;
+  Hdf5Group root_;
   CheckpointInfo info_;
-  std::unordered_map<std::string, Entry> entries_;
-  std::vector<std::string> order_;
+  std::map<std::string, Entry> entries_;  ///< by path
 };
 
 /// \brief True for a file that begins like a checkpoint (an HDF5 file with a format_version).

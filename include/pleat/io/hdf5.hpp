@@ -55,8 +55,9 @@ class Hdf5Object {
   std::int64_t int64_attribute(const std::string& name) const;
   double double_attribute(const std::string& name) const;
   std::vector<std::int64_t> int64_array_attribute(const std::string& name) const;
-  /// \brief Any of the above as one line of text.
-  std::string attribute_text(const std::string& name) const;
+  /// \brief Any of the above as text; arrays with a blank between the numbers.
+  /// \param exact  floating-point numbers with 17 digits, else as short as they can be
+  std::string attribute_text(const std::string& name, bool exact = false) const;
 
   /// Replace what was there; collective over the file's communicator. \throws IoError PL0303
   void set_attribute(const std::string& name, std::string_view value);

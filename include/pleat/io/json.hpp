@@ -12,13 +12,11 @@
 
 namespace pleat::io {
 
-/// \brief Keys stay in the order of the text.
-using Json = nlohmann::ordered_json;
-
 /// \brief Parses a text whose top is an object; refuses duplicate keys and nesting deeper
 /// than `depth`.
 /// \param place  file name, for messages
-/// \throws InputError PL0401 with line and reason
-Json parse_json(std::string_view text, const std::string& place, std::size_t depth = 16);
+/// \throws InputError PL0401 with place and reason
+nlohmann::json parse_json(std::string_view text, const std::string& place,
+                          std::size_t depth = 16);
 
 }  // namespace pleat::io

@@ -12,23 +12,10 @@
 #include <vector>
 
 #include "pleat/io/element_type.hpp"
+#include "pleat/io/file_descriptor.hpp"
 #include "pleat/tensor/parameter_layout.hpp"
 
 namespace pleat::io {
-
-/// \brief An open file, closed at the end.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
-  ~FileDescriptor();
-  FileDescriptor(FileDescriptor&& other) noexcept;
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_ = -1;
-};
 
 /// \brief One row of the table.
 struct SafetensorsEntry {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief Files that are either there in full or not at all, whenever the machine stops.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace pleat::io {
+
+/// \brief The folder part of a path, "." where there is none.
+std::string folder_of(const std::string& path);
+
+/// \brief Waits until the file or folder is on the disk. \throws IoError PL0310
+void sync_path(const std::string& path);
+
+/// \brief Syncs `from`, renames it to `to` (replacing that) and syncs the folder.
+/// \throws IoError PL0310
+void rename_durably(const std::string& from, const std::string& to);
+
+/// \brief Writes `PATH.tmp`, then renames it. \throws IoError PL0310
+void write_durably(const std::string& path, std::string_view text);
+
+/// \brief A whole small file. \throws InputError PL0401 unreadable or larger than the limit
+std::string read_small_file(const std::string& path, std::int64_t limit = 16 << 20);
+
+}  // namespace pleat::io

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/io/checkpoint_info.hpp"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "pleat/base/error.hpp"
+#include "pleat/base/random.hpp"
+
+namespace pleat::io {
+
+namespace {
+
+constexpr const char* kFormatName = "pleat checkpoint";
+
+template <class Enum>
+using Spelling = std::pair<Enum, const char*>;
+
+constexpr std::array<Spelling<plan::Family>, 3> kFamilies{
+    {{plan::Family::kMixtral, "mixtral"},
+     {plan::Family::kQwen2Moe, "qwen2_moe"},
+     {plan::Family::kQwen3Moe, "qwen3_moe"}}};
+constexpr std::array<Spelling<plan::RouterScore>, 2> kScores{
+    {{plan::RouterScore::kSoftmaxBeforeTopK, "softmax_before_top_k"},
+     {plan::RouterScore::kSoftmaxAfterTopK, "softmax_after_top_k"}}};
+constexpr std::array<Spelling<plan::AuxiliaryScope>, 2> kScopes{
+    {{plan::AuxiliaryScope::kMicroBatch, "micro_batch"},
+     {plan::AuxiliaryScope::kSequence, "sequence"}}};
+
+/// Writes fields as attributes; Load below has the same calls, so one list of fields serves
+/// both directions.
+class Save {
+ public:
+  explicit Save(Hdf5Group& root) : root_(root) {}
+  void operator()(const char* name, const std::string& value) {
+    root_.set_attribute(name, std::string_view(value));
+  }
+  void operator()(const char* name, const std::int64_t& value) {
+    root_.set_attribute(name, value);
+  }
+  void operator()(const char* name, const double& value) { root_.set_attribute(name, value); }
+  void operator()(const char* name, const bool& value) {
+    root_.set_attribute(name, std::int64_t{value});
+  }
+  void operator()(const char* name, const std::vector<bool>& value) {
+    const std::vector<std::int64_t> flags(value.begin(), value.end());
+    root_.set_attribute(name, std::span<const std::int64_t>(flags));
+  }
+  template <class Enum, std::size_t N>
+  void choice(const char* name, const Enum& value, const std::array<Spelling<Enum>, N>& all) {
+    for (const auto& [candidate, text] : all) {
+      if (candidate == value) root_.set_attribute(name, text);
+    }
+  }
+
+ private:
+  Hdf5Group& root_;
+};
+
+class Load {
+ public:
+  explicit Load(const Hdf5Group& root) : root_(root) {}
+  void operator()(const char* name, std::string& value) {
+    value = root_.string_attribute(name);
+  }
+  void operator()(const char* name, std::int64_t& value) {
+    value = root_.int64_attribute(name);
+  }
+  void operator()(const char* name, double& value) { value = root_.double_attribute(name); }
+  void operator()(const char* name, bool& value) { value = root_.int64_attribute(name) != 0; }
+  void operator()(const char* name, std::vector<bool>& value) {
+    value.clear();
+    for (const std::int64_t flag : root_.int64_array_attribute(name)) {
+      value.push_back(flag != 0);
+    }
+  }
+  template <class Enum, std::size_t N>
+  void choice(const char* name, Enum& value, const std::array<Spelling<Enum>, N>& all) {
+    const std::string text = root_.string_attribute(name);
+    for (const auto& [candidate, spelling] : all) {
+      if (text != spelling) continue;
+      value = candidate;
+      return;
+    }
+    PLEAT_FAIL(InputError, "PL0302", "{}, attribute '{}' is '{}', which is not known",
+               root_.place(), name, text);
+  }
+
+ private:
+  const Hdf5Group& root_;
+};
+
+/// The attributes of a checkpoint, each once.
+template <class Visitor, class Info>
+void visit_fields(Visitor& field, Info& info) {
+  field("step", info.step);
+  field("next_sample", info.next_sample);
+  field("precision", info.precision);
+  field("deck", info.deck);
+  field("grid", info.grid);
+  field("build", info.build);
+  field("hugging_face_config", info.hugging_face_config);
+  auto& model = info.model;
+  field.choice("model.family", model.family, kFamilies);
+  field("model.layers", model.layers);
+  field("model.hidden", model.hidden);
+  field("model.heads", model.heads);
+  field("model.kv_heads", model.kv_heads);
+  field("model.head_dim", model.head_dim);
+  field("model.ffn", model.ffn);
+  field("model.vocab", model.vocab);
+  field("model.rope_theta", model.rope_theta);
+  field("model.norm_eps", model.norm_eps);
+  field("model.qkv_bias", model.qkv_bias);
+  field("model.qk_norm", model.qk_norm);
+  field("model.tied", model.tied);
+  field("model.init_std", model.init_std);
+  field("model.moe_layer", model.moe_layer);
+  field("moe.experts", model.moe.experts);
+  field("moe.top_k", model.moe.top_k);
+  field("moe.ffn", model.moe.ffn);
+  field("moe.shared_ffn", model.moe.shared_ffn);
+  field("moe.shared_gate", model.moe.shared_gate);
+  field.choice("moe.score", model.moe.score, kScores);
+  field("moe.normalize", model.moe.normalize);
+  field("moe.auxiliary_coefficient", model.moe.auxiliary_coefficient);
+  field.choice("moe.auxiliary_scope", model.moe.auxiliary_scope, kScopes);
+  field("moe.z_coefficient", model.moe.z_coefficient);
+}
+
+}  // namespace
+
+void write_checkpoint_info(Hdf5Group& root, const CheckpointInfo& info) {
+  root.set_attribute("format", kFormatName);
+  root.set_attribute("format_version", info.format_version);
+  Save save(root);
+  visit_fields(save, info);
+}
+
+CheckpointInfo read_checkpoint_info(const Hdf5Group& root) {
+  const bool ours =
+      root.has_attribute("format") && root.string_attribute("format") == kFormatName;
+  PLEAT_REQUIRE(ours && root.has_attribute("format_version"), InputError, "PL0305",
+                "{} is an HDF5 file, but not a checkpoint of Pleat", root.place());
+  CheckpointInfo info;
+  info.format_version = root.int64_attribute("format_version");
+  PLEAT_REQUIRE(info.format_version >= 1 && info.format_version <= kCheckpointFormat,
+                InputError, "PL0306",
+                "{} has format version {}, this program reads 1 to {}\nHINT: use the program "
+                "that wrote it, or a newer one.",
+                root.place(), info.format_version, kCheckpointFormat);
+  Load load(root);
+  visit_fields(load, info);
+  return info;
+}
+
+std::string checkpoint_table_line(const std::string& path, ElementType type,
+                                  const tensor::Shape& shape, std::uint64_t checksum) {
+  return fmt::format("{} {} {} {}\n", path, element_name(type), fmt::join(shape, "x"),
+                     checksum_text(checksum));
+}
+
+std::uint64_t metadata_checksum(const Hdf5Group& root, const std::string& table) {
+  std::string text;
+  for (const std::string& name : root.attribute_names()) {
+    if (name == "metadata_checksum") continue;
+    text += name + "=" + root.attribute_text(name, true) + "\n";
+  }
+  return hash_name(text + table);
+}
+
+std::string checksum_text(std::uint64_t checksum) { return fmt::format("{:016x}", checksum); }
+
+std::uint64_t parse_checksum(const std::string& text, const std::string& place) {
+  std::uint64_t checksum = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, checksum, 16);
+  PLEAT_REQUIRE(error == std::errc() && stop == end && text.size() == 16, InputError, "PL0307",
+                "{}: '{}' is not a checksum", place, text);
+  return checksum;
+}
+
+}  // namespace pleat::io

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+
+#include "pleat/base/error.hpp"
+#include "pleat/io/checkpoint.hpp"
+#include "pleat/io/checksum.hpp"
+
+namespace pleat::io {
+
+namespace {
+
+constexpr TensorGroup kGroups[] = {TensorGroup::kParameters, TensorGroup::kFirstMoment,
+                                   TensorGroup::kSecondMoment};
+constexpr std::int64_t kChunkBytes = 16 << 20;
+
+/// Calls `take(bytes, first global index)` for consecutive parts of a data set.
+template <class Take>
+void for_each_part(const Hdf5Dataset& dataset, ElementType type, const Take& take) {
+  const tensor::Shape& shape = dataset.shape();
+  const std::int64_t count = dataset.count();
+  if (count == 0) return;
+  const std::int64_t rows = shape.empty() ? 1 : shape.front();
+  const auto size = static_cast<std::int64_t>(element_size(type));
+  const std::int64_t step = std::max<std::int64_t>(1, kChunkBytes / (count / rows * size));
+  std::vector<std::byte> bytes;
+  for (std::int64_t row = 0; row < rows; row += step) {
+    tensor::Shape offset(shape.size(), 0);
+    tensor::Shape extent = shape;
+    const std::int64_t taken = std::min(step, rows - row);
+    if (!shape.empty()) {
+      offset.front() = row;
+      extent.front() = taken;
+    }
+    bytes.resize(static_cast<std::size_t>(taken * (count / rows) * size));
+    dataset.read_raw(offset, extent, bytes);
+    take(std::span<const std::byte>(bytes), row * (count / rows));
+  }
+}
+
+void check_sum(std::uint64_t found, std::uint64_t stored, const std::string& place) {
+  PLEAT_REQUIRE(found == stored, InputError, "PL0308",
+                "{} is damaged: its checksum is {}, stored is {}\nHINT: use the checkpoint "
+                "before this one, or another copy.",
+                place, checksum_text(found), checksum_text(stored));
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const std::string& path)
+    : file_(Hdf5File::open_read(path)),
+      root_(file_.root()),
+      info_(read_checkpoint_info(root_)) {
+  for (const TensorGroup group : kGroups) read_table(group);
+  check_metadata();
+  check_size();
+  plan::validate(info_.model);
+}
+
+void CheckpointReader::read_table(TensorGroup group) {
+  if (!root_.has(group_path(group))) return;
+  for (const std::string& name : root_.group(group_path(group)).children()) {
+    const std::string path = tensor_path(group, name);
+    const Hdf5Dataset dataset = root_.dataset(path);
+    const std::uint64_t checksum =
+        parse_checksum(dataset.string_attribute("checksum"), dataset.place());
+    entries_.emplace(path, Entry{dataset.element_type(), dataset.shape(), checksum});
+  }
+}
+
+void CheckpointReader::check_metadata() const {
+  std::string table;
+  for (const auto& [path, entry] : entries_) {
+    table += checkpoint_table_line(path, entry.type, entry.shape, entry.checksum);
+  }
+  const std::uint64_t stored =
+      parse_checksum(root_.string_attribute("metadata_checksum"), root_.place());
+  PLEAT_REQUIRE(metadata_checksum(root_, table) == stored, InputError, "PL0307",
+                "{} is damaged: the checksum of its attributes and of its table of tensors "
+                "does not match\nHINT: use the checkpoint before this one, or another copy.",
+                path());
+}
+
+/// No tensor may promise more than the file can hold: memory is taken by these sizes.
+void CheckpointReader::check_size() const {
+  const auto available = static_cast<std::int64_t>(std::filesystem::file_size(path()));
+  std::int64_t needed = 0;
+  for (const auto& [path, entry] : entries_) {
+    needed += tensor::element_count(entry.shape) *
+              static_cast<std::int64_t>(element_size(entry.type));
+    PLEAT_REQUIRE(needed >= 0 && needed <= available, InputError, "PL0307",
+                  "{} is damaged: its tensors are larger than the file, from '{}' on",
+                  this->path(), path);
+  }
+}
+
+const CheckpointReader::Entry& CheckpointReader::entry(TensorGroup group,
+                                                       const std::string& name) const {
+  const auto found = entries_.find(tensor_path(group, name));
+  PLEAT_REQUIRE(found != entries_.end(), InputError, "PL0309",
+                "{}: there is no tensor '{}' in {}", path(), name, group_path(group));
+  return found->second;
+}
+
+bool CheckpointReader::has(TensorGroup group) const { return root_.has(group_path(group)); }
+
+std::vector<std::string> CheckpointReader::names(TensorGroup group) const {
+  const std::string prefix = std::string(group_path(group)) + "/";
+  std::vector<std::string> names;
+  for (const auto& [path, entry] : entries_) {
+    if (path.starts_with(prefix)) names.push_back(path.substr(prefix.size()));
+  }
+  return names;
+}
+
+bool CheckpointReader::contains(TensorGroup group, const std::string& name) const {
+  return entries_.contains(tensor_path(group, name));
+}
+
+ElementType CheckpointReader::stored_type(TensorGroup group, const std::string& name) const {
+  return entry(group, name).type;
+}
+
+const tensor::Shape& CheckpointReader::shape(TensorGroup group,
+                                             const std::string& name) const {
+  return entry(group, name).shape;
+}
+
+std::uint64_t CheckpointReader::stored_checksum(TensorGroup group,
+                                                const std::string& name) const {
+  return entry(group, name).checksum;
+}
+
+template <class T>
+void CheckpointReader::read(TensorGroup group, const tensor::ParameterSpec& parameter,
+                            std::span<T> local) const {
+  const Entry& stored = entry(group, parameter.name);
+  PLEAT_REQUIRE(stored.shape == parameter.global_shape, InputError, "PL0309",
+                "{}: tensor '{}' has shape [{}], expected [{}]", path(), parameter.name,
+                fmt::join(stored.shape, ", "), fmt::join(parameter.global_shape, ", "));
+  if (parameter.local_shape == parameter.global_shape) {
+    decode_elements<T>(stored.type, read_raw(group, parameter.name), local);
+    return;
+  }
+  verify(group, parameter.name);
+  std::vector<std::byte> bytes(local.size() * element_size(stored.type));
+  root_.dataset(tensor_path(group, parameter.name))
+      .read_raw(parameter.local_offset, parameter.local_shape, bytes);
+  decode_elements<T>(stored.type, bytes, local);
+}
+
+std::vector<std::byte> CheckpointReader::read_raw(TensorGroup group,
+                                                  const std::string& name) const {
+  const Entry& stored = entry(group, name);
+  std::vector<std::byte> bytes(
+      static_cast<std::size_t>(tensor::element_count(stored.shape)) *
+      element_size(stored.type));
+  const Hdf5Dataset dataset = root_.dataset(tensor_path(group, name));
+  dataset.read_raw(tensor::Shape(stored.shape.size(), 0), stored.shape, bytes);
+  check_sum(content_checksum(stored.type, bytes), stored.checksum, dataset.place());
+  return bytes;
+}
+
+void CheckpointReader::verify(TensorGroup group, const std::string& name) const {
+  const Entry& stored = entry(group, name);
+  const Hdf5Dataset dataset = root_.dataset(tensor_path(group, name));
+  std::uint64_t sum = 0;
+  for_each_part(dataset, stored.type,
+                [&](std::span<const std::byte> bytes, std::int64_t first) {
+                  sum += content_checksum(stored.type, bytes,
+                                          static_cast<std::uint64_t>(first));
+                });
+  check_sum(sum, stored.checksum, dataset.place());
+}
+
+void CheckpointReader::verify_all() const {
+  for (const TensorGroup group : kGroups) {
+    for (const std::string& name : names(group)) verify(group, name);
+  }
+}
+
+bool is_checkpoint(const std::string& path) {
+  try {
+    const Hdf5File file = Hdf5File::open_read(path);
+    return file.root().has_attribute("format_version");
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+template void CheckpointReader::read(TensorGroup, const tensor::ParameterSpec&,
+                                     std::span<float>) const;
+template void CheckpointReader::read(TensorGroup, const tensor::ParameterSpec&,
+                                     std::span<double>) const;
+
+}  // namespace pleat::io

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/io/durable_file.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "pleat/base/error.hpp"
+#include "pleat/io/file_descriptor.hpp"
+
+namespace pleat::io {
+
+std::string folder_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+void sync_path(const std::string& path) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Some file systems cannot sync a folder (EINVAL); then there is nothing to wait for.
+  const bool synced = file.get() >= 0 && (fsync(file.get()) == 0 || errno == EINVAL);
+  PLEAT_REQUIRE(synced, IoError, "PL0310",
+                "cannot bring '{}' to the disk: {}\nHINT: check free space and quota.", path,
+                std::strerror(errno));
+}
+
+void rename_durably(const std::string& from, const std::string& to) {
+  sync_path(from);
+  PLEAT_REQUIRE(std::rename(from.c_str(), to.c_str()) == 0, IoError, "PL0310",
+                "cannot rename '{}' to '{}': {}", from, to, std::strerror(errno));
+  sync_path(folder_of(to));
+}
+
+void write_durably(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".tmp";
+  {
+    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+    file.flush();
+    PLEAT_REQUIRE(file.good(), IoError, "PL0310", "cannot write '{}': {}", temporary,
+                  std::strerror(errno));
+  }
+  rename_durably(temporary, path);
+}
+
+std::string read_small_file(const std::string& path, std::int64_t limit) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  PLEAT_REQUIRE(!error, InputError, "PL0401", "cannot read '{}': {}", path, error.message());
+  PLEAT_REQUIRE(bytes <= static_cast<std::uintmax_t>(limit), InputError, "PL0401",
+                "'{}' has {} bytes, more than the {} that such a file may have", path, bytes,
+                limit);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(bytes));
+  PLEAT_REQUIRE(file.good(), InputError, "PL0401", "cannot read '{}': {}", path,
+                std::strerror(errno));
+  return text;
+}
+
+}  // namespace pleat::io
