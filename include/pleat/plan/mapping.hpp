@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief How a model is cut over the axes of the process grids.
+
+#include <cstdint>
+
+#include "pleat/plan/model_config.hpp"
+
+namespace pleat::plan {
+
+/// \brief Degrees of all axes; 1 where nothing is cut.
+struct Mapping {
+  std::int64_t pipeline = 1;
+  std::int64_t data = 1;
+  std::int64_t context = 1;
+  std::int64_t tensor = 1;
+  std::int64_t expert_data = 1;
+  std::int64_t expert = 1;
+  std::int64_t expert_tensor = 1;
+};
+
+/// \brief Sequences of a step and their length.
+struct Batch {
+  std::int64_t sequence = 1;  ///< tokens
+  std::int64_t micro = 1;     ///< sequences of one micro-batch
+  std::int64_t global = 1;    ///< sequences of one step
+};
+
+/// \brief Checks that every axis divides what it cuts. That the degrees fill the ranks is
+/// comm::GridShape's part.
+/// \throws InputError PL0610 with the nearest degree that fits
+void validate_mapping(const ModelConfig& config, const Batch& batch,
+                      const Mapping& mapping);
+
+}  // namespace pleat::plan
