@@ -11,11 +11,11 @@
 
 namespace pleat::kernels::detail {
 
-/// \brief e^x with a relative error below 2e-7; 0 below -87.33, infinity above 88.72 and NaN
-/// for NaN, like the original.
+/// \brief e^x with a relative error below 2e-7; 0 below -87.33, infinity above 88.72 and
+/// NaN for NaN, like the original.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial, 2^n by adding n to the exponent
-/// bits. Adding 1.5 * 2^23 leaves the rounded n in the low bits of the mantissa.
+/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial, 2^n by adding n to the
+/// exponent bits. Adding 1.5 * 2^23 leaves the rounded n in the low bits of the mantissa.
 KOKKOS_FORCEINLINE_FUNCTION float host_exponential(float x) {
   constexpr float kLowest = -87.336544F;
   constexpr float kHighest = 88.722839F;

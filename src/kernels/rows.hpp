@@ -4,18 +4,19 @@
 /// \file
 /// \brief One kernel body for rows on hosts and devices.
 ///
-/// for_each_row gives every row to a team: a group of threads on a device, one thread with
-/// its vector unit on a host. The body says what happens to the elements of the row through
-/// the team, and never sees the difference:
+/// for_each_row gives every row to a team: a group of threads on a device, one thread
+/// with its vector unit on a host. The body says what happens to the elements of the row
+/// through the team, and never sees the difference:
 ///
-///     for_each_row("label", exec, rows, length, KOKKOS_LAMBDA(const RowTeam& team, Index t) {
+///     for_each_row("label", exec, rows, length, KOKKOS_LAMBDA(const RowTeam& team, Index
+///     t) {
 ///       const A sum = team.sum<A>(length, [&](Index d) { return x[d] * x[d]; });
 ///       team.for_each(length, [&](Index d) { y[d] = x[d] / sum; });
 ///     });
 ///
-/// Sums have a fixed order that depends neither on the number of host threads nor on timing.
-/// Sums over rows are formed in blocks of kBlockRows, whose partial results are then added in
-/// the order of the blocks (add_partial_rows).
+/// Sums have a fixed order that depends neither on the number of host threads nor on
+/// timing. Sums over rows are formed in blocks of kBlockRows, whose partial results are
+/// then added in the order of the blocks (add_partial_rows).
 
 #include <algorithm>
 #include <cstdint>
@@ -26,7 +27,8 @@
 #include "pleat/base/error.hpp"
 #include "pleat/base/types.hpp"
 
-// The compiler of a device takes no OpenMP pragmas and needs none: HostTeam is not used there.
+// The compiler of a device takes no OpenMP pragmas and needs none: HostTeam is not used
+// there.
 #if defined(__CUDACC__) || defined(__HIPCC__) || defined(SYCL_LANGUAGE_VERSION)
 #define PLEAT_SIMD
 #define PLEAT_SIMD_REDUCTION(operation, variable)
@@ -41,7 +43,8 @@ namespace pleat::kernels::detail {
 
 using Index = std::int64_t;
 
-inline constexpr bool kOnHost = std::is_same_v<ExecSpace, Kokkos::DefaultHostExecutionSpace>;
+inline constexpr bool kOnHost =
+    std::is_same_v<ExecSpace, Kokkos::DefaultHostExecutionSpace>;
 
 /// \brief Rows whose contributions to a sum over rows are added up first.
 inline constexpr Index kBlockRows = 32;
@@ -144,18 +147,18 @@ inline int team_size_for(Index length) {
 /// \brief Runs body(team, row) for row = 0 .. rows - 1.
 /// \param length  typical number of elements that the team works on together
 template <class Body>
-void for_each_row(const std::string& label, const ExecSpace& exec, Index rows, Index length,
-                  const Body& body) {
+void for_each_row(const std::string& label, const ExecSpace& exec, Index rows,
+                  Index length, const Body& body) {
   if (rows == 0) return;
   if constexpr (kOnHost) {
     Kokkos::parallel_for(
         label, Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<Index>>(exec, 0, rows),
         HostRow<Body>{body});
   } else {
-    Kokkos::parallel_for(
-        label,
-        Kokkos::TeamPolicy<ExecSpace>(exec, static_cast<int>(rows), team_size_for(length)),
-        DeviceRow<Body>{body});
+    Kokkos::parallel_for(label,
+                         Kokkos::TeamPolicy<ExecSpace>(exec, static_cast<int>(rows),
+                                                       team_size_for(length)),
+                         DeviceRow<Body>{body});
   }
 }
 
@@ -169,16 +172,17 @@ void add_partial_rows(const std::string& label, const ExecSpace& exec,
   constexpr Index kColumns = 64;  // a slab keeps its lines of partial_BD in the cache
   const Index blocks = partial_BD.extent_int(0);
   const Index columns = partial_BD.extent_int(1);
-  for_each_row(label, exec, blocks_of(columns, kColumns), kColumns,
-               KOKKOS_LAMBDA(const RowTeam& team, Index slab) {
-                 const Index first = slab * kColumns;
-                 const Index last = first + kColumns < columns ? first + kColumns : columns;
-                 team.for_each(last - first, [&](Index i) {
-                   A total = 0;
-                   for (Index b = 0; b < blocks; ++b) total += partial_BD(b, first + i);
-                   sum_D(first + i) += static_cast<T>(total);
-                 });
-               });
+  for_each_row(
+      label, exec, blocks_of(columns, kColumns), kColumns,
+      KOKKOS_LAMBDA(const RowTeam& team, Index slab) {
+        const Index first = slab * kColumns;
+        const Index last = first + kColumns < columns ? first + kColumns : columns;
+        team.for_each(last - first, [&](Index i) {
+          A total = 0;
+          for (Index b = 0; b < blocks; ++b) total += partial_BD(b, first + i);
+          sum_D(first + i) += static_cast<T>(total);
+        });
+      });
 }
 
 /// \brief Asserts the extents of an argument of a kernel.
@@ -189,8 +193,8 @@ void check_extents(const char* kernel, const char* name, const View& view,
   const Index expected[] = {static_cast<Index>(extents)...};
   for (std::size_t i = 0; i < View::rank(); ++i) {
     PLEAT_ASSERT(static_cast<Index>(view.extent(i)) == expected[i],
-                 "{}: extent {} of {} is {}, expected {}", kernel, i, name, view.extent(i),
-                 expected[i]);
+                 "{}: extent {} of {} is {}, expected {}", kernel, i, name,
+                 view.extent(i), expected[i]);
   }
 }
 

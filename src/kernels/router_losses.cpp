@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fast_math.hpp"
+#include "pleat/kernels/router.hpp"
+#include "rows.hpp"
+
+namespace pleat::kernels {
+
+using detail::check_extents;
+using detail::Index;
+using detail::RowTeam;
+
+namespace {
+
+constexpr Index kBlockTokens = 64;
+
+/// \brief logsumexp of a row from its softmax: log(sum exp(l)) = l_e - log(s_e) for every
+/// e, taken where s_e is largest. Saves the exponentials.
+template <class A>
+KOKKOS_FORCEINLINE_FUNCTION A log_sum_exp(const RowTeam& team, const A* logits,
+                                          const A* scores, Index experts) {
+  constexpr A kLowest = -Kokkos::Experimental::infinity_v<A>;
+  const A logit =
+      team.template maximum<A>(experts, kLowest, [&](Index e) { return logits[e]; });
+  const A score =
+      team.template maximum<A>(experts, A(0), [&](Index e) { return scores[e]; });
+  return logit - Kokkos::log(score);
+}
+
+template <class A>
+void check_statistics(const char* label, const RouterStatistics<A>& statistics,
+                      Index tokens, Index experts) {
+  const Index groups = statistics.tokens_G.extent(0);
+  PLEAT_ASSERT(groups > 0 && tokens % groups == 0, "{}: {} tokens in {} groups", label,
+               tokens, groups);
+  check_extents(label, "counts_GE", statistics.counts_GE, groups, experts);
+  check_extents(label, "probability_sum_GE", statistics.probability_sum_GE, groups,
+                experts);
+  check_extents(label, "z_sum_G", statistics.z_sum_G, groups);
+}
+
+/// \brief Adds up the rows of each group's blocks in their order. A row of partial_NC (N
+/// blocks of all groups) holds E counts, E sums of scores, the sum of z and the number of
+/// tokens.
+template <class A>
+void sum_blocks(const ExecSpace& exec, const DeviceView<const double, 2>& partial_NC,
+                const RouterStatistics<A>& statistics) {
+  const Index groups = statistics.tokens_G.extent(0);
+  const Index experts = statistics.counts_GE.extent(1);
+  const Index columns = partial_NC.extent(1);
+  const Index blocks = static_cast<Index>(partial_NC.extent(0)) / groups;
+  const auto counts_GE = statistics.counts_GE;
+  const auto probability_sum_GE = statistics.probability_sum_GE;
+  const auto z_sum_G = statistics.z_sum_G;
+  const auto tokens_G = statistics.tokens_G;
+  Kokkos::parallel_for(
+      "pleat::kernels::router_statistics::sum_blocks",
+      Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<Index>>(exec, 0, groups * columns),
+      KOKKOS_LAMBDA(Index i) {
+        const Index group = i / columns;
+        const Index column = i % columns;
+        double sum = 0.0;
+        for (Index b = 0; b < blocks; ++b) sum += partial_NC(group * blocks + b, column);
+        if (column < experts) {
+          counts_GE(group, column) = sum;
+        } else if (column < 2 * experts) {
+          probability_sum_GE(group, column - experts) = sum;
+        } else if (column == 2 * experts) {
+          z_sum_G(group) = sum;
+        } else {
+          tokens_G(group) = sum;
+        }
+      });
+}
+
+}  // namespace
+
+template <class A>
+void router_statistics(const ExecSpace& exec, const DeviceView<const A, 2>& logits_TE,
+                       const DeviceView<const A, 2>& scores_TE,
+                       const DeviceView<const std::int32_t, 2>& index_TK,
+                       const DeviceView<const std::uint8_t, 1>& real_T, Arena& scratch,
+                       const RouterStatistics<A>& statistics) {
+  constexpr const char* kLabel = "pleat::kernels::router_statistics";
+  const Index tokens = logits_TE.extent(0);
+  const Index experts = logits_TE.extent(1);
+  const Index choices = index_TK.extent(1);
+  check_extents(kLabel, "scores_TE", scores_TE, tokens, experts);
+  check_extents(kLabel, "index_TK", index_TK, tokens, choices);
+  check_extents(kLabel, "real_T", real_T, tokens);
+  check_statistics(kLabel, statistics, tokens, experts);
+  const Index groups = statistics.tokens_G.extent(0);
+  const Index group_tokens = tokens / groups;
+  const Index blocks = detail::blocks_of(group_tokens, kBlockTokens);
+  const ArenaScope scope(scratch);
+  const auto partial_NC = scratch.take<double>(groups * blocks, 2 * experts + 2);
+  detail::for_each_row(
+      kLabel, exec, groups * blocks, experts,
+      KOKKOS_LAMBDA(const RowTeam& team, Index n) {
+        double* counts = &partial_NC(n, 0);
+        double* probability_sum = counts + experts;
+        team.for_each(2 * experts, [&](Index c) { counts[c] = 0.0; });
+        team.barrier();
+        double z_sum = 0.0;
+        double real_tokens = 0.0;
+        const Index group = n / blocks;
+        const Index first = group * group_tokens + (n % blocks) * kBlockTokens;
+        const Index last = Kokkos::min(first + kBlockTokens, (group + 1) * group_tokens);
+        for (Index t = first; t < last; ++t) {
+          if (real_T(t) == 0) continue;
+          const A* scores = &scores_TE(t, 0);
+          const std::int32_t* index = &index_TK(t, 0);
+          const A z = log_sum_exp(team, &logits_TE(t, 0), scores, experts);
+          z_sum += static_cast<double>(z) * static_cast<double>(z);
+          real_tokens += 1.0;
+          team.for_each(experts, [&](Index e) {
+            probability_sum[e] += static_cast<double>(scores[e]);
+          });
+          // The choices of a token are distinct experts.
+          team.for_each(choices, [&](Index k) {
+            if (index[k] >= 0) counts[index[k]] += 1.0;
+          });
+          team.barrier();
+        }
+        team.once([&] {
+          partial_NC(n, 2 * experts) = z_sum;
+          partial_NC(n, 2 * experts + 1) = real_tokens;
+        });
+      });
+  sum_blocks<A>(exec, partial_NC, statistics);
+}
+
+template <class A>
+void router_losses(const ExecSpace& exec, const RouterLossOptions& options,
+                   const RouterStatistics<A>& statistics,
+                   const DeviceView<double, 1>& losses) {
+  constexpr const char* kLabel = "pleat::kernels::router_losses";
+  const Index groups = statistics.tokens_G.extent(0);
+  const Index experts = statistics.counts_GE.extent(1);
+  check_statistics(kLabel, statistics, 0, experts);
+  check_extents(kLabel, "losses", losses, 2);
+  const auto counts_GE = statistics.counts_GE;
+  const auto probability_sum_GE = statistics.probability_sum_GE;
+  const auto z_sum_G = statistics.z_sum_G;
+  const auto tokens_G = statistics.tokens_G;
+  const double auxiliary = options.auxiliary_coefficient * static_cast<double>(experts) /
+                           static_cast<double>(options.top_k * groups);
+  const double z = options.z_coefficient / static_cast<double>(groups);
+  detail::for_each_row(
+      kLabel, exec, 1, experts, KOKKOS_LAMBDA(const RowTeam& team, Index) {
+        double auxiliary_loss = 0.0;
+        double z_loss = 0.0;
+        for (Index g = 0; g < groups; ++g) {
+          const double tokens = tokens_G(g);
+          if (tokens == 0.0) continue;
+          const double dot = team.sum<double>(experts, [&](Index e) {
+            return counts_GE(g, e) * probability_sum_GE(g, e);
+          });
+          auxiliary_loss += auxiliary * dot / (tokens * tokens);
+          z_loss += z * z_sum_G(g) / tokens;
+        }
+        team.once([&] {
+          losses(0) += auxiliary_loss;
+          losses(1) += z_loss;
+        });
+      });
+}
+
+// With n real tokens, f_e = counts_e / (n K) constant and P_e = sum_t s_te / n, the
+// auxiliary loss of a group has ds_te = v_e = coefficient E f_e / n, and dlogit_te = s_te
+// (v_e - sum_j s_tj v_j). The z-loss has dlogit_te = coefficient 2 logsumexp_t s_te / n.
+template <class A>
+void router_losses_backward(const ExecSpace& exec, const RouterLossOptions& options,
+                            double scale, const DeviceView<const A, 2>& logits_TE,
+                            const DeviceView<const A, 2>& scores_TE,
+                            const DeviceView<const std::uint8_t, 1>& real_T,
+                            const RouterStatistics<A>& statistics,
+                            const DeviceView<A, 2>& dlogits_TE) {
+  constexpr const char* kLabel = "pleat::kernels::router_losses_backward";
+  const Index tokens = logits_TE.extent(0);
+  const Index experts = logits_TE.extent(1);
+  check_extents(kLabel, "scores_TE", scores_TE, tokens, experts);
+  check_extents(kLabel, "real_T", real_T, tokens);
+  check_extents(kLabel, "dlogits_TE", dlogits_TE, tokens, experts);
+  check_statistics(kLabel, statistics, tokens, experts);
+  const Index groups = statistics.tokens_G.extent(0);
+  const Index group_tokens = tokens / groups;
+  const auto counts_GE = statistics.counts_GE;
+  const auto tokens_G = statistics.tokens_G;
+  const double per_group = scale / static_cast<double>(groups);
+  const double auxiliary = options.auxiliary_coefficient * static_cast<double>(experts) /
+                           static_cast<double>(options.top_k) * per_group;
+  const double z = 2.0 * options.z_coefficient * per_group;
+  detail::for_each_row(
+      kLabel, exec, tokens, experts, KOKKOS_LAMBDA(const RowTeam& team, Index t) {
+        if (real_T(t) == 0) return;
+        const A* logits = &logits_TE(t, 0);
+        const A* scores = &scores_TE(t, 0);
+        A* dlogits = &dlogits_TE(t, 0);
+        const double* counts = &counts_GE(t / group_tokens, 0);
+        const double real_tokens = tokens_G(t / group_tokens);
+        const A v = static_cast<A>(auxiliary / (real_tokens * real_tokens));
+        const A dot = team.template sum<A>(
+            experts, [&](Index e) { return scores[e] * static_cast<A>(counts[e]); });
+        const A dz =
+            static_cast<A>(z / real_tokens) * log_sum_exp(team, logits, scores, experts);
+        team.for_each(experts, [&](Index e) {
+          dlogits[e] += scores[e] * (v * (static_cast<A>(counts[e]) - dot) + dz);
+        });
+      });
+}
+
+#define PLEAT_INSTANTIATE_ROUTER_LOSSES(A)                                               \
+  template void router_statistics<A>(                                                    \
+      const ExecSpace&, const DeviceView<const A, 2>&, const DeviceView<const A, 2>&,    \
+      const DeviceView<const std::int32_t, 2>&,                                          \
+      const DeviceView<const std::uint8_t, 1>&, Arena&, const RouterStatistics<A>&);     \
+  template void router_losses<A>(const ExecSpace&, const RouterLossOptions&,             \
+                                 const RouterStatistics<A>&,                             \
+                                 const DeviceView<double, 1>&);                          \
+  template void router_losses_backward<A>(                                               \
+      const ExecSpace&, const RouterLossOptions&, double, const DeviceView<const A, 2>&, \
+      const DeviceView<const A, 2>&, const DeviceView<const std::uint8_t, 1>&,           \
+      const RouterStatistics<A>&, const DeviceView<A, 2>&);
+
+PLEAT_INSTANTIATE_ROUTER_LOSSES(float)
+PLEAT_INSTANTIATE_ROUTER_LOSSES(double)
+#undef PLEAT_INSTANTIATE_ROUTER_LOSSES
+
+}  // namespace pleat::kernels
