@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/io/token_data.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pleat/base/error.hpp"
+#include "pleat/io/sampling.hpp"
+#include "pleat/io/token_source.hpp"
+
+namespace pleat::io {
+
+namespace {
+
+constexpr std::uint64_t kShuffleStream = hash_name("data.shuffle");
+
+/// Sources up to this size are read once when they are opened, so that a bad token is
+/// reported before the run and not in the middle of it.
+constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 26;
+
+/// Samples drawn together: they are permuted among themselves, epoch by epoch.
+struct Group {
+  std::int64_t first;  ///< of the training samples of all sources
+  std::int64_t samples;
+  std::uint64_t stream;
+};
+
+class SampledTokenData final : public TokenData {
+ public:
+  SampledTokenData(std::vector<std::unique_ptr<TokenSource>> sources, const DataConfig& config,
+                   std::int64_t sequence, std::int64_t vocab, std::uint64_t seed);
+  std::int64_t training_samples() const override { return split_.training(); }
+  std::int64_t validation_samples() const override { return split_.held_out(); }
+  void training_batch(std::int64_t first, const HostBatch& batch) const override;
+  void validation_batch(std::int64_t first, const HostBatch& batch) const override;
+  std::string description() const override;
+
+ private:
+  void make_groups(const std::vector<double>& weights);
+  std::int64_t training_position(std::int64_t number) const;
+  void read_checked(std::size_t source, std::int64_t number, RawSample& sample) const;
+  void check_small_sources() const;
+  void fill(std::int64_t sample, std::size_t row, const HostBatch& batch,
+            RawSample& scratch) const;
+  void check_batch(const HostBatch& batch) const;
+
+  std::vector<std::unique_ptr<TokenSource>> sources_;
+  std::vector<std::int64_t> starts_;  ///< first sample of each source, then all samples
+  std::int64_t sequence_;
+  std::int64_t vocab_;
+  std::uint64_t seed_;
+  bool shuffle_;
+  HeldOutSplit split_;
+  std::vector<Group> groups_;
+  BlendOrder blend_;
+};
+
+std::vector<std::int64_t> count_samples(
+    const std::vector<std::unique_ptr<TokenSource>>& sources) {
+  std::vector<std::int64_t> starts{0};
+  for (const auto& source : sources) starts.push_back(starts.back() + source->samples());
+  return starts;
+}
+
+SampledTokenData::SampledTokenData(std::vector<std::unique_ptr<TokenSource>> sources,
+                                   const DataConfig& config, std::int64_t sequence,
+                                   std::int64_t vocab, std::uint64_t seed)
+    : sources_(std::move(sources)),
+      starts_(count_samples(sources_)),
+      sequence_(sequence),
+      vocab_(vocab),
+      seed_(seed),
+      shuffle_(config.shuffle),
+      split_(starts_.back(), config.split, seed),
+      blend_(config.weights.empty() ? std::vector<double>{1.0} : config.weights) {
+  PLEAT_REQUIRE(split_.training() > 0, InputError, "PL0512",
+                "data.split = {} holds out all {} samples and leaves none to train on\n"
+                "HINT: lower data.split, shorten batch.sequence or give more data.",
+                config.split, starts_.back());
+  PLEAT_REQUIRE(config.split == 0.0 || split_.held_out() > 0, InputError, "PL0512",
+                "data.split = {} of {} samples holds out none\nHINT: raise data.split to at "
+                "least {:.3g}, shorten batch.sequence or give more data.",
+                config.split, starts_.back(), 1.0 / static_cast<double>(starts_.back()));
+  make_groups(config.weights);
+  check_small_sources();
+}
+
+/// Without weights all sources are one group, so each sample comes once in an epoch.
+void SampledTokenData::make_groups(const std::vector<double>& weights) {
+  if (weights.empty()) {
+    groups_.push_back({0, split_.training(), kShuffleStream});
+    return;
+  }
+  for (std::size_t s = 0; s < sources_.size(); ++s) {
+    const std::int64_t first = split_.training_before(starts_[s]);
+    const std::int64_t samples = split_.training_before(starts_[s + 1]) - first;
+    PLEAT_REQUIRE(samples > 0, InputError, "PL0512",
+                  "data.split leaves no sample of '{}' to train on\nHINT: lower data.split or "
+                  "remove the file from data.path.",
+                  sources_[s]->path());
+    const std::string name = fmt::format("data.shuffle.{}", s);
+    groups_.push_back({first, samples, hash_name(name)});
+  }
+}
+
+void SampledTokenData::check_small_sources() const {
+  RawSample sample(sequence_);
+  for (std::size_t s = 0; s < sources_.size(); ++s) {
+    const std::int64_t samples = sources_[s]->samples();
+    if (samples > kCheckedTokens / (sequence_ + 1)) continue;
+    for (std::int64_t i = 0; i < samples; ++i) read_checked(s, i, sample);
+  }
+}
+
+void SampledTokenData::read_checked(std::size_t source, std::int64_t number,
+                                    RawSample& sample) const {
+  const TokenSource& from = *sources_[source];
+  from.read(number, sample);
+  for (std::int64_t s = 0; s < sample.length; ++s) {
+    const std::int64_t token = sample.tokens[static_cast<std::size_t>(s)];
+    PLEAT_REQUIRE(token >= 0 && token < vocab_, InputError, "PL0504",
+                  "'{}': sample {} has token {} at position {}, outside 0 to {} (model.vocab "
+                  "= {})\nHINT: the tokens were made for another vocabulary.",
+                  from.path(), number, token, s, vocab_ - 1, vocab_);
+  }
+}
+
+/// Place of a sample of the run among the training samples in file order.
+std::int64_t SampledTokenData::training_position(std::int64_t number) const {
+  const BlendOrder::Place place = blend_(number);
+  const Group& group = groups_[place.source];
+  const std::int64_t epoch = place.position / group.samples;
+  std::int64_t position = place.position % group.samples;
+  if (shuffle_) {
+    // Each epoch has its own stream: the name's hash moved on by a large odd step.
+    const std::uint64_t stream =
+        group.stream + static_cast<std::uint64_t>(epoch) * 0x9E3779B97F4A7C15ULL;
+    position = KeyedPermutation(group.samples, seed_, stream)(position);
+  }
+  return group.first + position;
+}
+
+void SampledTokenData::fill(std::int64_t sample, std::size_t row, const HostBatch& batch,
+                            RawSample& scratch) const {
+  const auto after = std::upper_bound(starts_.begin(), starts_.end(), sample);
+  const auto source = static_cast<std::size_t>(after - starts_.begin()) - 1;
+  read_checked(source, sample - starts_[source], scratch);
+  const auto token = [&](std::int64_t s) {
+    const bool real = s < scratch.length;
+    return real ? static_cast<std::int32_t>(scratch.tokens[static_cast<std::size_t>(s)]) : 0;
+  };
+  for (std::int64_t s = 0; s < sequence_; ++s) {
+    batch.tokens_BS(row, s) = token(s);
+    batch.labels_BS(row, s) = token(s + 1);
+    batch.real_BS(row, s) = s < scratch.length;
+    batch.loss_mask_BS(row, s) =
+        s + 1 < scratch.length && scratch.loss_mask_S[static_cast<std::size_t>(s)] != 0;
+  }
+}
+
+void SampledTokenData::check_batch(const HostBatch& batch) const {
+  const std::size_t rows = batch.tokens_BS.extent(0);
+  const auto sequence = static_cast<std::size_t>(sequence_);
+  const auto fits = [&](const auto& view) {
+    return view.extent(0) == rows && view.extent(1) == sequence;
+  };
+  PLEAT_ASSERT(fits(batch.tokens_BS) && fits(batch.labels_BS) && fits(batch.loss_mask_BS) &&
+                   fits(batch.real_BS),
+               "the views of a batch must all be [B, {}]", sequence_);
+}
+
+void SampledTokenData::training_batch(std::int64_t first, const HostBatch& batch) const {
+  check_batch(batch);
+  RawSample scratch(sequence_);
+  for (std::size_t row = 0; row < batch.tokens_BS.extent(0); ++row) {
+    const std::int64_t position = training_position(first + static_cast<std::int64_t>(row));
+    fill(split_.training_sample(position), row, batch, scratch);
+  }
+}
+
+void SampledTokenData::validation_batch(std::int64_t first, const HostBatch& batch) const {
+  check_batch(batch);
+  PLEAT_ASSERT(split_.held_out() > 0, "no sample is held out");
+  RawSample scratch(sequence_);
+  for (std::size_t row = 0; row < batch.tokens_BS.extent(0); ++row) {
+    const std::int64_t number = (first + static_cast<std::int64_t>(row)) % split_.held_out();
+    fill(split_.held_out_sample(number), row, batch, scratch);
+  }
+}
+
+std::string SampledTokenData::description() const {
+  std::string text;
+  for (const auto& source : sources_) {
+    text += fmt::format("'{}': {}\n", source->path(), source->description());
+  }
+  text += fmt::format("{} samples to train on ({} tokens), {}; {} held out for validation",
+                      split_.training(), split_.training() * sequence_,
+                      shuffle_ ? "shuffled" : "in file order", split_.held_out());
+  return text;
+}
+
+std::unique_ptr<TokenSource> open_source(const std::string& path, const DataConfig& config,
+                                         std::int64_t sequence) {
+  switch (config.format) {
+    case DataFormat::kText:
+      return cut_stream(open_text_stream(path, *make_tokenizer(config.tokenizer)), sequence);
+    case DataFormat::kMegatron: return cut_stream(open_megatron_stream(path), sequence);
+    case DataFormat::kHdf5: return open_hdf5_source(path, config, sequence);
+    case DataFormat::kSynthetic: break;
+  }
+  PLEAT_ASSERT(false, "no source for this format");
+  return nullptr;
+}
+
+void check_config(const DataConfig& config) {
+  const bool synthetic = config.format == DataFormat::kSynthetic;
+  PLEAT_REQUIRE(synthetic == config.paths.empty(), InputError, "PL0514", "{}",
+                synthetic ? "synthetic data is made from the seed and has no data.path"
+                          : "data.path names no file to train on");
+  PLEAT_REQUIRE(!synthetic || config.synthetic_samples > 0, InputError, "PL0514",
+                "synthetic data needs at least one sample, not {}", config.synthetic_samples);
+  const std::size_t expected = std::max<std::size_t>(config.paths.size(), 1);
+  PLEAT_REQUIRE(config.weights.empty() || config.weights.size() == expected, InputError,
+                "PL0511", "data.weights has {} entries for {} paths\nHINT: one per path, or "
+                "none to take every sample once in an epoch.",
+                config.weights.size(), config.paths.size());
+  for (const double weight : config.weights) {
+    PLEAT_REQUIRE(std::isfinite(weight) && weight > 0.0, InputError, "PL0511",
+                  "data.weights has {}, expected positive numbers\nHINT: leave a path out "
+                  "instead of giving it no weight.",
+                  weight);
+  }
+  PLEAT_REQUIRE(config.split >= 0.0 && config.split < 1.0, InputError, "PL0512",
+                "data.split = {} is not a share in [0, 1)", config.split);
+}
+
+}  // namespace
+
+std::unique_ptr<TokenData> open_token_data(const DataConfig& config, std::int64_t sequence,
+                                           std::int64_t vocab, std::uint64_t seed) {
+  PLEAT_ASSERT(sequence > 0 && vocab > 0 && vocab <= (std::int64_t{1} << 31),
+               "sequence {} and vocabulary {}", sequence, vocab);
+  check_config(config);
+  std::vector<std::unique_ptr<TokenSource>> sources;
+  if (config.format == DataFormat::kSynthetic) {
+    sources.push_back(make_synthetic_source(config.synthetic_samples, sequence, vocab, seed));
+  }
+  for (const std::string& path : config.paths) {
+    sources.push_back(open_source(path, config, sequence));
+  }
+  return std::make_unique<SampledTokenData>(std::move(sources), config, sequence, vocab, seed);
+}
+
+}  // namespace pleat::io
