@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "pleat/base/error.hpp"
+#include "pleat/io/hugging_face.hpp"
+
+namespace pleat::io {
+
+namespace {
+
+/// Files of tied models may repeat the embedding as the head, and old ones hold the rotary
+/// table; neither is a parameter.
+bool is_redundant(const SafetensorsReader& reader, const std::string& name) {
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  const std::string embedding = "model.embed_tokens.weight";
+  return name == "lm_head.weight" && reader.contains(embedding) &&
+         reader.read_raw(reader.at(name)) == reader.read_raw(reader.at(embedding));
+}
+
+std::vector<std::string> differences(const SafetensorsReader& reader,
+                                     const tensor::ParameterLayout& layout) {
+  std::vector<std::string> found;
+  for (const tensor::ParameterSpec& parameter : layout.parameters()) {
+    if (!reader.contains(parameter.name)) {
+      found.push_back(fmt::format("'{}' is missing", parameter.name));
+      continue;
+    }
+    const tensor::Shape& shape = reader.at(parameter.name).shape;
+    if (shape == parameter.global_shape) continue;
+    found.push_back(fmt::format("'{}' has shape [{}], config.json says [{}]", parameter.name,
+                                fmt::join(shape, ", "),
+                                fmt::join(parameter.global_shape, ", ")));
+  }
+  for (const SafetensorsEntry& entry : reader.entries()) {
+    if (!layout.contains(entry.name) && !is_redundant(reader, entry.name)) {
+      found.push_back(fmt::format("'{}' is not in the model", entry.name));
+    }
+  }
+  return found;
+}
+
+/// Copies the box that this rank holds out of a whole tensor, row by row.
+template <class T>
+void copy_box(const tensor::ParameterSpec& parameter, const std::vector<T>& whole, T* local) {
+  const std::size_t rank = parameter.global_shape.size();
+  const std::int64_t run = rank == 0 ? 1 : parameter.local_shape.back();
+  const std::int64_t rows = parameter.local_count() / std::max<std::int64_t>(1, run);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t rest = row;
+    std::int64_t stride = 1;
+    std::int64_t index = 0;
+    for (std::size_t dim = rank; dim-- > 0;) {
+      const bool last = dim + 1 == rank;
+      const std::int64_t position = last ? 0 : rest % parameter.local_shape[dim];
+      if (!last) rest /= parameter.local_shape[dim];
+      index += (parameter.local_offset[dim] + position) * stride;
+      stride *= parameter.global_shape[dim];
+    }
+    std::copy_n(whole.begin() + index, run, local + row * run);
+  }
+}
+
+}  // namespace
+
+void check_hugging_face_tensors(const SafetensorsReader& reader,
+                                const tensor::ParameterLayout& layout) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> found = differences(reader, layout);
+  if (found.empty()) return;
+  const std::size_t all = found.size();
+  found.resize(std::min(all, kShown));
+  PLEAT_FAIL(InputError, "PL0408",
+             "'{}' does not hold the tensors of its config.json; {} of {} differences:\n  {}",
+             reader.files().front(), found.size(), all, fmt::join(found, "\n  "));
+}
+
+template <class T>
+void load_hugging_face_weights(const std::string& folder,
+                               const tensor::FlatTensors<T>& weights) {
+  const SafetensorsReader reader(folder);
+  check_hugging_face_tensors(reader, weights.layout());
+  for (const tensor::ParameterSpec& parameter : weights.layout().parameters()) {
+    std::vector<T> whole(static_cast<std::size_t>(tensor::element_count(parameter.global_shape)));
+    reader.read<T>(reader.at(parameter.name), whole);
+    const auto device = weights.flat(parameter);
+    const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), device);
+    copy_box(parameter, whole, host.data());
+    Kokkos::deep_copy(device, host);
+  }
+}
+
+template void load_hugging_face_weights(const std::string&,
+                                        const tensor::FlatTensors<float>&);
+template void load_hugging_face_weights(const std::string&,
+                                        const tensor::FlatTensors<double>&);
+
+}  // namespace pleat::io
