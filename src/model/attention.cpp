@@ -102,10 +102,10 @@ void attention_forward(const Context& context, const plan::ModelConfig& config,
   if (config.qkv_bias) {
     kernels::add_bias<T>(context.exec, weights.qkv_bias_Q, activations.qkv_TQ);
   }
-  condition_heads(context, config, rope, batch, weights, activations);
+  condition_heads<T>(context, config, rope, batch, weights, activations);
 
   const ArenaScope scope(context.scratch);
-  attend(context, config, batch, context.inner(), activations);
+  attend<T>(context, config, batch, context.inner(), activations);
   Kokkos::deep_copy(context.exec, y_TD, x_TD);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), activations.o_TO,
                    weights.out_DO, T(1), y_TD);
@@ -120,7 +120,7 @@ void attention_backward(const Context& context, const plan::ModelConfig& config,
   const ArenaScope scope(context.scratch);
   const auto tokens = batch.tokens();
   AttentionActivations<T> known = activations;
-  if (!context.keeps_inner()) attend(context, config, batch, context.scratch, known);
+  if (!context.keeps_inner()) attend<T>(context, config, batch, context.scratch, known);
 
   const auto dqkv_TQ = context.scratch.take<T>(tokens, config.qkv_size());
   const auto do_TO = context.scratch.take<T>(tokens, config.q_size());
@@ -128,7 +128,7 @@ void attention_backward(const Context& context, const plan::ModelConfig& config,
                    T(0), do_TO);
   kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dx_TD, known.o_TO, T(1),
                    gradients.out_DO);
-  heads_backward(context, config, rope, batch, weights, known, do_TO, gradients, dqkv_TQ);
+  heads_backward<T>(context, config, rope, batch, weights, known, do_TO, gradients, dqkv_TQ);
 
   const auto dnormed_TD = context.scratch.take<T>(tokens, config.hidden);
   kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dqkv_TQ,
@@ -141,11 +141,11 @@ void attention_backward(const Context& context, const plan::ModelConfig& config,
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                   \
-  template void attention_forward(                                                            \
+  template void attention_forward<T>(                                                            \
       const Context&, const plan::ModelConfig&, const kernels::RopeTables<T>&,                 \
       const MicroBatch&, const BlockTensors<T>&, const DeviceView<T, 2>&,                      \
       AttentionActivations<T>&, const DeviceView<T, 2>&);                                      \
-  template void attention_backward(                                                           \
+  template void attention_backward<T>(                                                           \
       const Context&, const plan::ModelConfig&, const kernels::RopeTables<T>&,                 \
       const MicroBatch&, const BlockTensors<T>&, const AttentionActivations<T>&,               \
       const BlockTensors<T>&, const DeviceView<T, 2>&);

@@ -57,11 +57,11 @@ void block_backward(const Context& context, const BlockSetup<T>& setup, std::int
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                 \
-  template void block_forward(const Context&, const BlockSetup<T>&, std::int64_t,            \
+  template void block_forward<T>(const Context&, const BlockSetup<T>&, std::int64_t,            \
                               const MicroBatch&, const BlockTensors<T>&,                     \
                               const DeviceView<T, 2>&, BlockActivations<T>&,                 \
                               const RouterSums*, const DeviceView<T, 2>&);                   \
-  template void block_backward(const Context&, const BlockSetup<T>&, std::int64_t,           \
+  template void block_backward<T>(const Context&, const BlockSetup<T>&, std::int64_t,           \
                                const MicroBatch&, const BlockTensors<T>&,                    \
                                const BlockActivations<T>&, double, const BlockTensors<T>&,   \
                                const DeviceView<T, 2>&);

@@ -25,7 +25,7 @@ void feed_forward(const Context& context, const FeedForwardTensors<T>& weights,
                   const DeviceView<const T, 2>& x_TD, FeedForwardActivations<T>& activations,
                   T beta, const DeviceView<T, 2>& y_TD) {
   const ArenaScope scope(context.scratch);
-  project_up(context, weights, x_TD, context.inner(), activations);
+  project_up<T>(context, weights, x_TD, context.inner(), activations);
   const auto h_TF = context.scratch.take<T>(x_TD.extent(0), weights.w2_DF.extent(1));
   kernels::swiglu_forward<T>(context.exec, activations.gate_up_T2F, {}, h_TF);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), h_TF, weights.w2_DF,
@@ -41,7 +41,7 @@ void feed_forward_backward(const Context& context, const FeedForwardTensors<T>& 
                            const DeviceView<T, 2>& dx_TD) {
   const ArenaScope scope(context.scratch);
   FeedForwardActivations<T> known = activations;
-  if (!context.keeps_inner()) project_up(context, weights, x_TD, context.scratch, known);
+  if (!context.keeps_inner()) project_up<T>(context, weights, x_TD, context.scratch, known);
 
   const auto dh_TF = context.scratch.take<T>(x_TD.extent(0), weights.w2_DF.extent(1));
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dy_TD, weights.w2_DF,
@@ -60,10 +60,10 @@ void feed_forward_backward(const Context& context, const FeedForwardTensors<T>& 
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                  \
-  template void feed_forward(const Context&, const FeedForwardTensors<T>&,                    \
+  template void feed_forward<T>(const Context&, const FeedForwardTensors<T>&,                    \
                              const DeviceView<const T, 2>&, FeedForwardActivations<T>&, T,    \
                              const DeviceView<T, 2>&);                                        \
-  template void feed_forward_backward(                                                        \
+  template void feed_forward_backward<T>(                                                        \
       const Context&, const FeedForwardTensors<T>&, const DeviceView<const T, 2>&,            \
       const FeedForwardActivations<T>&, const DeviceView<const T, 2>&,                        \
       const FeedForwardTensors<T>&, T, const DeviceView<T, 2>&);

@@ -86,9 +86,9 @@ void head_forward_backward(const Context& context, const MicroBatch& batch, doub
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                   \
-  template void head_forward(const Context&, const MicroBatch&, const DeviceView<const T, 2>&, \
+  template void head_forward<T>(const Context&, const MicroBatch&, const DeviceView<const T, 2>&, \
                              const DeviceView<const T, 2>&, const DeviceView<double, 0>&);     \
-  template void head_forward_backward(                                                         \
+  template void head_forward_backward<T>(                                                         \
       const Context&, const MicroBatch&, double, const DeviceView<const T, 2>&,                \
       const DeviceView<const T, 2>&, const DeviceView<T, 2>&, const DeviceView<T, 2>&,         \
       const DeviceView<double, 0>&);

@@ -39,7 +39,7 @@ void initialise(const ExecSpace& exec, const plan::ModelConfig& config, std::uin
     switch (parameter.initialisation) {
       case Initialisation::kNormal:
         PLEAT_ASSERT(parameter.global_shape.size() == 2, "'{}' is no matrix", parameter.name);
-        fill_normal(exec, parameter, seed, config.init_std, w_N);
+        fill_normal<T>(exec, parameter, seed, config.init_std, w_N);
         break;
       case Initialisation::kOnes: Kokkos::deep_copy(exec, w_N, T(1)); break;
       case Initialisation::kZeros: Kokkos::deep_copy(exec, w_N, T(0)); break;
@@ -47,9 +47,9 @@ void initialise(const ExecSpace& exec, const plan::ModelConfig& config, std::uin
   }
 }
 
-template void initialise(const ExecSpace&, const plan::ModelConfig&, std::uint64_t,
-                         const tensor::FlatTensors<float>&);
-template void initialise(const ExecSpace&, const plan::ModelConfig&, std::uint64_t,
-                         const tensor::FlatTensors<double>&);
+template void initialise<float>(const ExecSpace&, const plan::ModelConfig&, std::uint64_t,
+                                const tensor::FlatTensors<float>&);
+template void initialise<double>(const ExecSpace&, const plan::ModelConfig&, std::uint64_t,
+                                 const tensor::FlatTensors<double>&);
 
 }  // namespace pleat::model

@@ -59,7 +59,7 @@ std::unique_ptr<const Dispatcher<T>> make_local_dispatcher(std::int64_t experts)
   return std::make_unique<const LocalDispatcher<T>>(experts);
 }
 
-template std::unique_ptr<const Dispatcher<float>> make_local_dispatcher(std::int64_t);
-template std::unique_ptr<const Dispatcher<double>> make_local_dispatcher(std::int64_t);
+template std::unique_ptr<const Dispatcher<float>> make_local_dispatcher<float>(std::int64_t);
+template std::unique_ptr<const Dispatcher<double>> make_local_dispatcher<double>(std::int64_t);
 
 }  // namespace pleat::model

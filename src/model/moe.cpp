@@ -104,7 +104,7 @@ void routed_forward(const Context& context, const Dispatcher<T>& dispatcher,
   }
   const ArenaScope scope(context.scratch);
   // Kept memory is taken before any scratch, so that this also holds when both are one arena.
-  project_up(context, dispatcher, weights, x_TD, context.inner(), activations);
+  project_up<T>(context, dispatcher, weights, x_TD, context.inner(), activations);
   const auto y_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
   {
     const PhaseScope phase(context.times, Phase::kExperts);
@@ -152,7 +152,7 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
   const DispatchRecord& record = activations.record;
   MoeActivations<T> known = activations;
   if (!context.keeps_inner()) {
-    project_up(context, dispatcher, weights, x_TD, context.scratch, known);
+    project_up<T>(context, dispatcher, weights, x_TD, context.scratch, known);
   }
   const auto row_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
   const auto dh_RF = context.scratch.take<T>(record.rows, weights.w2_EDF.extent(2));
@@ -244,10 +244,10 @@ void moe_forward(const Context& context, const plan::ModelConfig& config,
                  const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
                  MoeActivations<T>& activations, const RouterSums* sums,
                  const DeviceView<T, 2>& y_TD) {
-  route(context, config, batch, weights, x_TD, activations, sums);
-  routed_forward(context, dispatcher, weights, x_TD, activations, y_TD);
+  route<T>(context, config, batch, weights, x_TD, activations, sums);
+  routed_forward<T>(context, dispatcher, weights, x_TD, activations, y_TD);
   if (config.moe.shared_ffn > 0) {
-    shared_forward(context, config, weights, x_TD, activations, y_TD);
+    shared_forward<T>(context, config, weights, x_TD, activations, y_TD);
   }
 }
 
@@ -261,21 +261,21 @@ void moe_backward(const Context& context, const plan::ModelConfig& config,
   const ArenaScope scope(context.scratch);
   const auto dweight_TK =
       context.scratch.take<Accumulator<T>>(batch.tokens(), config.moe.top_k);
-  routed_backward(context, dispatcher, weights, x_TD, activations, dy_TD, gradients, dweight_TK,
+  routed_backward<T>(context, dispatcher, weights, x_TD, activations, dy_TD, gradients, dweight_TK,
                   dx_TD);
   route_backward<T>(context, config, batch, weights, x_TD, activations, router_loss_scale,
                     dweight_TK, gradients, dx_TD);
   if (config.moe.shared_ffn > 0) {
-    shared_backward(context, config, weights, x_TD, activations, dy_TD, gradients, dx_TD);
+    shared_backward<T>(context, config, weights, x_TD, activations, dy_TD, gradients, dx_TD);
   }
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                   \
-  template void moe_forward(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,    \
+  template void moe_forward<T>(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,    \
                             const MicroBatch&, const BlockTensors<T>&,                         \
                             const DeviceView<const T, 2>&, MoeActivations<T>&,                 \
                             const RouterSums*, const DeviceView<T, 2>&);                       \
-  template void moe_backward(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,   \
+  template void moe_backward<T>(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,   \
                              const MicroBatch&, const BlockTensors<T>&,                        \
                              const DeviceView<const T, 2>&, const MoeActivations<T>&, double,  \
                              const DeviceView<const T, 2>&, const BlockTensors<T>&,            \

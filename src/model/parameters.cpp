@@ -123,7 +123,7 @@ void bind_moe(const ModelConfig& config, const Names& names,
   block.w2_EDF = tensors.template fused<3>(expert_name(names, 0, names.down), moe.experts,
                                            config.hidden, moe.ffn);
   if (moe.shared_ffn > 0) {
-    block.shared = bind_feed_forward(names.moe + "shared_expert.", config.hidden,
+    block.shared = bind_feed_forward<T>(names.moe + "shared_expert.", config.hidden,
                                      moe.shared_ffn, tensors);
   }
   if (moe.shared_gate) {
@@ -153,9 +153,9 @@ BlockTensors<T> bind_block(const ModelConfig& config, std::int64_t layer,
   block.ffn_norm_D =
       tensors.template fused<1>(names.prefix + "post_attention_layernorm.weight", config.hidden);
   if (config.moe_layer[static_cast<std::size_t>(layer)]) {
-    bind_moe(config, names, tensors, block);
+    bind_moe<T>(config, names, tensors, block);
   } else {
-    block.dense = bind_feed_forward(names.prefix + "mlp.", config.hidden, config.ffn, tensors);
+    block.dense = bind_feed_forward<T>(names.prefix + "mlp.", config.hidden, config.ffn, tensors);
   }
   return block;
 }
@@ -188,7 +188,7 @@ ModelTensors<T> bind_tensors(const ModelConfig& config, const tensor::FlatTensor
   model.embedding_VD =
       tensors.template fused<2>("model.embed_tokens.weight", config.vocab, config.hidden);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    model.blocks.push_back(bind_block(config, layer, tensors));
+    model.blocks.push_back(bind_block<T>(config, layer, tensors));
   }
   model.final_norm_D = tensors.template fused<1>("model.norm.weight", config.hidden);
   model.head_VD = config.tied ? model.embedding_VD
@@ -197,8 +197,8 @@ ModelTensors<T> bind_tensors(const ModelConfig& config, const tensor::FlatTensor
   return model;
 }
 
-template ModelTensors<float> bind_tensors(const ModelConfig&, const tensor::FlatTensors<float>&);
-template ModelTensors<double> bind_tensors(const ModelConfig&,
+template ModelTensors<float> bind_tensors<float>(const ModelConfig&, const tensor::FlatTensors<float>&);
+template ModelTensors<double> bind_tensors<double>(const ModelConfig&,
                                            const tensor::FlatTensors<double>&);
 
 }  // namespace pleat::model

@@ -174,9 +174,9 @@ std::int64_t Transformer<T>::first_non_finite(const ExecSpace& exec, const Micro
   const Context kept = context(exec, workspace_->saved, recompute_);
   const auto x_TD = run_blocks(kept, batch, weights, nullptr, embed(kept, batch, weights));
   for (std::int64_t i = 0; i <= config_.layers; ++i) {
-    if (!finite(exec, block_input_TD_[static_cast<std::size_t>(i)])) return i;
+    if (!finite<T>(exec, block_input_TD_[static_cast<std::size_t>(i)])) return i;
   }
-  return finite(exec, final_norm(kept, weights, x_TD)) ? -1 : config_.layers + 1;
+  return finite<T>(exec, final_norm(kept, weights, x_TD)) ? -1 : config_.layers + 1;
 }
 
 template class Transformer<float>;

@@ -50,11 +50,4 @@ struct AccumulatorOf<double> {
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
-/// \brief Reads a view as one of constant elements: passes `DeviceView<T, N>` where a
-/// template expects `DeviceView<const T, N>` and deduction cannot convert by itself.
-template <class T, int N>
-DeviceView<const T, N> as_const(const DeviceView<T, N>& view) {
-  return view;
-}
-
 }  // namespace pleat
