@@ -9,17 +9,20 @@
 namespace pleat::plan {
 namespace {
 
-void require_positive(const char* key, std::int64_t value) {
-  PLEAT_REQUIRE(value >= 1, InputError, "PL0602",
-                "model.{} = {}: expected a number of at least 1\n"
-                "HINT: give every size of [model], or start from model.preset.",
-                key, value);
+constexpr std::int64_t kLargestFfn = 1048576;
+
+/// The bounds keep every product of sizes within 64 bits; published models are far below.
+void require_size(const char* key, std::int64_t value, std::int64_t largest) {
+  PLEAT_REQUIRE(value >= 1 && value <= largest, InputError, "PL0602",
+                "{} = {}: expected 1 to {}\n"
+                "HINT: give every size of the model, or start from model.preset.",
+                key, value, largest);
 }
 
 void validate_attention(const ModelConfig& config) {
-  require_positive("heads", config.heads);
-  require_positive("kv_heads", config.kv_heads);
-  require_positive("head_dim", config.head_dim);
+  require_size("model.heads", config.heads, 4096);
+  require_size("model.kv_heads", config.kv_heads, 4096);
+  require_size("model.head_dim", config.head_dim, 1024);
   PLEAT_REQUIRE(config.heads % config.kv_heads == 0, InputError, "PL0603",
                 "model.heads = {} is not a multiple of model.kv_heads = {}\n"
                 "HINT: every key/value head serves the same number of query heads.",
@@ -48,24 +51,22 @@ void validate_pattern(const ModelConfig& config) {
                 InputError, "PL0606",
                 "the pattern of dense and MoE layers has {} entries, the model {} layers",
                 config.moe_layer.size(), config.layers);
-  PLEAT_REQUIRE(!config.has_dense_layers() || config.ffn >= 1, InputError, "PL0607",
-                "model.ffn = {}, but the model has dense layers\n"
-                "HINT: set model.ffn, or make every layer a MoE layer.",
-                config.ffn);
+  PLEAT_REQUIRE(
+      !config.has_dense_layers() || (config.ffn >= 1 && config.ffn <= kLargestFfn),
+      InputError, "PL0607",
+      "model.ffn = {}, but the model has dense layers: expected 1 to {}\n"
+      "HINT: set model.ffn, or make every layer a MoE layer.",
+      config.ffn, kLargestFfn);
 }
 
 void validate_moe(const MoeConfig& moe) {
-  PLEAT_REQUIRE(moe.experts >= 1, InputError, "PL0608",
-                "moe.experts = {}: expected at least 1", moe.experts);
+  require_size("moe.experts", moe.experts, 4096);
+  require_size("moe.ffn", moe.ffn, kLargestFfn);
   PLEAT_REQUIRE(moe.top_k >= 1 && moe.top_k <= moe.experts, InputError, "PL0608",
                 "moe.top_k = {}: expected 1 to moe.experts = {}\n"
                 "HINT: a token cannot choose more experts than there are.",
                 moe.top_k, moe.experts);
-  PLEAT_REQUIRE(moe.ffn >= 1, InputError, "PL0608", "moe.ffn = {}: expected at least 1",
-                moe.ffn);
-  PLEAT_REQUIRE(moe.shared_ffn >= 0, InputError, "PL0608",
-                "moe.shared_ffn = {}: expected 0 (no shared expert) or more",
-                moe.shared_ffn);
+  if (moe.shared_ffn != 0) require_size("moe.shared_ffn", moe.shared_ffn, kLargestFfn);
   PLEAT_REQUIRE(!moe.shared_gate || moe.shared_ffn > 0, InputError, "PL0609",
                 "moe.shared_gate = true, but there is no shared expert\n"
                 "HINT: set moe.shared_ffn, or leave the gate out.");
@@ -87,9 +88,9 @@ bool ModelConfig::has_moe_layers() const {
 }
 
 void validate(const ModelConfig& config) {
-  require_positive("layers", config.layers);
-  require_positive("hidden", config.hidden);
-  require_positive("vocab", config.vocab);
+  require_size("model.layers", config.layers, 1024);
+  require_size("model.hidden", config.hidden, 131072);
+  require_size("model.vocab", config.vocab, 16777216);
   validate_attention(config);
   validate_numbers(config);
   validate_pattern(config);

@@ -176,6 +176,10 @@ TEST_P(Broken, IsRejectedByName) {
 
 const BrokenModel kBroken[] = {
     {"layers", [](ModelConfig& c) { c.layers = 0; }, "PL0602", "model.layers = 0"},
+    {"huge", [](ModelConfig& c) { c.vocab = std::int64_t{1} << 40; }, "PL0602",
+     "16777216"},
+    {"shared", [](ModelConfig& c) { c.moe.shared_ffn = -1; }, "PL0602",
+     "moe.shared_ffn = -1"},
     {"hidden", [](ModelConfig& c) { c.hidden = -1; }, "PL0602", "model.hidden = -1"},
     {"vocab", [](ModelConfig& c) { c.vocab = 0; }, "PL0602", "model.vocab = 0"},
     {"kv_heads", [](ModelConfig& c) { c.kv_heads = 3; }, "PL0603", "model.kv_heads = 3"},
@@ -189,8 +193,8 @@ const BrokenModel kBroken[] = {
     {"ffn", [](ModelConfig& c) { c.moe_layer[1] = false; }, "PL0607", "model.ffn = 0"},
     {"top_k", [](ModelConfig& c) { c.moe.top_k = 9; }, "PL0608", "moe.experts = 8"},
     {"no_top_k", [](ModelConfig& c) { c.moe.top_k = 0; }, "PL0608", "moe.top_k = 0"},
-    {"experts", [](ModelConfig& c) { c.moe.experts = 0; }, "PL0608", "moe.experts = 0"},
-    {"expert_ffn", [](ModelConfig& c) { c.moe.ffn = 0; }, "PL0608", "moe.ffn = 0"},
+    {"experts", [](ModelConfig& c) { c.moe.experts = 0; }, "PL0602", "moe.experts = 0"},
+    {"expert_ffn", [](ModelConfig& c) { c.moe.ffn = 0; }, "PL0602", "moe.ffn = 0"},
     {"gate", [](ModelConfig& c) { c.moe.shared_gate = true; }, "PL0609", "shared_gate"},
     {"aux", [](ModelConfig& c) { c.moe.auxiliary_coefficient = -0.1; }, "PL0605", "-0.1"},
 };
