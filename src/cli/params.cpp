@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "pleat/cli/commands.hpp"
+#include "pleat/train/deck_keys.hpp"
 
 namespace pleat::cli {
 namespace {
 
-struct ParamsOptions {
-  bool markdown = false;
-};
-
-ExitCode run_params(const ParamsOptions&, const Runtime&) {
-  PLEAT_FAIL(InternalError, "PL0900", "pleat params: not there yet");
+ExitCode run_params(bool markdown, const Runtime& runtime) {
+  if (runtime.rank() != 0) return ExitCode::kDone;
+  const std::string text =
+      markdown ? train::deck_reference_markdown() : train::deck_reference();
+  std::fputs(text.c_str(), stdout);
+  return ExitCode::kDone;
 }
 
 }  // namespace
 
 void add_params(CLI::App& program, Job& job) {
-  auto options = std::make_shared<ParamsOptions>();
-  CLI::App* command = program.add_subcommand("params", "Lists every key of a deck");
-  command->add_flag("--markdown", options->markdown, "writes docs/decks.md to stdout");
-  command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_params(*options, runtime); };
+  auto markdown = std::make_shared<bool>(false);
+  CLI::App* command = program.add_subcommand(
+      "params", "Lists every key of a deck: default, allowed values, meaning");
+  command->add_flag("--markdown", *markdown, "as Markdown: the text of docs/decks.md");
+  command->callback([&job, markdown] {
+    job = [markdown](const Runtime& runtime) { return run_params(*markdown, runtime); };
   });
 }
 

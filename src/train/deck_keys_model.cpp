@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief Sections [model] and [moe]. The upper bounds keep every product of sizes within
+/// 64 bits; they are far beyond published models.
+#include "deck_keys_sections.hpp"
+
+namespace pleat::train {
+namespace {
+
+using io::Restart;
+
+constexpr const char* kFromShape = "from init or preset, else required";
+
+void declare_sizes(io::DeckKeys& keys, plan::ModelConfig& model) {
+  keys.add(model.layers, {.name = "model.layers",
+                          .meaning = "transformer blocks",
+                          .fallback = kFromShape,
+                          .range = from_to(1, 1024)});
+  keys.add(model.hidden, {.name = "model.hidden",
+                          .meaning = "width of the residual stream",
+                          .fallback = kFromShape,
+                          .range = from_to(1, 131072)});
+  keys.add(model.heads, {.name = "model.heads",
+                         .meaning = "query heads",
+                         .fallback = kFromShape,
+                         .range = from_to(1, 4096)});
+  keys.add(model.kv_heads, {.name = "model.kv_heads",
+                            .meaning = "key and value heads; divides heads",
+                            .fallback = "from init or preset, else heads",
+                            .range = from_to(1, 4096)});
+  keys.add(model.head_dim, {.name = "model.head_dim",
+                            .meaning = "elements of a head; even",
+                            .fallback = "from init or preset, else hidden / heads",
+                            .range = from_to(2, 1024)});
+  keys.add(model.ffn, {.name = "model.ffn",
+                       .meaning = "inner width of dense layers; 0 when there are none",
+                       .fallback = "from init or preset, else 0",
+                       .range = from_to(0, 1048576)});
+  keys.add(model.vocab, {.name = "model.vocab",
+                         .meaning = "tokens of the vocabulary",
+                         .fallback = kFromShape,
+                         .range = from_to(1, 16777216)});
+}
+
+void declare_details(io::DeckKeys& keys, plan::ModelConfig& model) {
+  keys.add(model.rope_theta, {.name = "model.rope_theta",
+                              .meaning = "base of the rotary embedding's frequencies",
+                              .range = above(0)});
+  keys.add(model.norm_eps, {.name = "model.norm_eps",
+                            .meaning = "added to the mean square in every RMSNorm",
+                            .range = above(0)});
+  keys.add(model.qkv_bias, {.name = "model.qkv_bias",
+                            .meaning = "query, key and value projections have biases"});
+  keys.add(model.qk_norm, {.name = "model.qk_norm",
+                           .meaning = "RMSNorm on each query and key head before RoPE"});
+  keys.add(model.tied, {.name = "model.tied",
+                        .meaning = "the head shares the weights of the embedding"});
+  using plan::Family;
+  keys.add_choice(model.family,
+                  {{"mixtral", Family::kMixtral},
+                   {"qwen2_moe", Family::kQwen2Moe},
+                   {"qwen3_moe", Family::kQwen3Moe}},
+                  {.name = "model.family",
+                   .meaning = "whose tensor names and config.json `pleat convert` writes; "
+                              "does not change the mathematics"});
+  keys.add(model.init_std, {.name = "model.init_std",
+                            .meaning = "standard deviation of random initial weights",
+                            .range = from_to(0, 10),
+                            .restart = Restart::kFree});
+}
+
+}  // namespace
+
+void declare_model_keys(io::DeckKeys& keys, DeckFields& fields) {
+  keys.add_section("model", "The transformer: `init`, or `preset`, or its sizes. Sizes "
+                            "given beside `init` must agree with it; beside `preset` they "
+                            "replace single ones.");
+  keys.add(fields.config.model_init,
+           {.name = "model.init",
+            .meaning = "Hugging Face folder or checkpoint that gives shape and weights; "
+                       "empty: random weights",
+            .restart = Restart::kFree});
+  keys.add_text_choice(fields.preset, plan::preset_names(),
+                       {.name = "model.preset",
+                        .meaning = "a published model whose shape is taken",
+                        .restart = Restart::kFree});
+  declare_sizes(keys, fields.config.model);
+  declare_details(keys, fields.config.model);
+}
+
+void declare_moe_keys(io::DeckKeys& keys, DeckFields& fields) {
+  plan::MoeConfig& moe = fields.config.model.moe;
+  keys.add_section("moe", "Experts and router of the MoE layers.");
+  keys.add(moe.experts, {.name = "moe.experts",
+                         .meaning = "experts of a layer; 0: every layer is dense",
+                         .range = from_to(0, 4096)});
+  keys.add(moe.top_k, {.name = "moe.top_k",
+                       .meaning = "experts that a token is sent to",
+                       .range = from_to(1, 4096)});
+  keys.add(moe.ffn, {.name = "moe.ffn",
+                     .meaning = "inner width of one expert",
+                     .fallback = "from init or preset, else required with experts",
+                     .range = from_to(0, 1048576)});
+  keys.add(moe.shared_ffn, {.name = "moe.shared_ffn",
+                            .meaning = "inner width of the shared expert; 0: none",
+                            .range = from_to(0, 1048576)});
+  keys.add(moe.shared_gate, {.name = "moe.shared_gate",
+                             .meaning = "sigmoid gate on the shared expert's output"});
+  using plan::RouterScore;
+  keys.add_choice(moe.score,
+                  {{"softmax_before_top_k", RouterScore::kSoftmaxBeforeTopK},
+                   {"softmax_after_top_k", RouterScore::kSoftmaxAfterTopK}},
+                  {.name = "moe.score",
+                   .meaning = "softmax over all experts, or over the chosen ones"});
+  keys.add(moe.normalize, {.name = "moe.normalize",
+                           .meaning = "routing weights of a token are divided by their sum"});
+  keys.add(moe.auxiliary_coefficient,
+           {.name = "moe.aux_loss.coeff",
+            .meaning = "factor of the load-balancing loss of each MoE layer; with a Hugging "
+                       "Face `init` that has output_router_logits the default is its "
+                       "router_aux_loss_coef",
+            .range = at_least(0),
+            .restart = Restart::kWarns});
+  using plan::AuxiliaryScope;
+  keys.add_choice(moe.auxiliary_scope,
+                  {{"micro_batch", AuxiliaryScope::kMicroBatch},
+                   {"sequence", AuxiliaryScope::kSequence}},
+                  {.name = "moe.aux_loss.scope",
+                   .meaning = "over which tokens the load-balancing loss takes its means",
+                   .restart = Restart::kWarns});
+  keys.add(moe.z_coefficient, {.name = "moe.z_loss",
+                               .meaning = "factor of the router z-loss of each MoE layer",
+                               .range = at_least(0),
+                               .restart = Restart::kWarns});
+  keys.add(fields.dense_layers,
+           {.name = "moe.dense_layers",
+            .meaning = "numbers of the layers, from 0, that are dense SwiGLU (model.ffn) "
+                       "instead of MoE",
+            .range = from_to(0, 1023)});
+}
+
+}  // namespace pleat::train

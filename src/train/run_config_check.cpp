@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief Keys that must fit together.
+#include <algorithm>
+#include <string_view>
+
+#include "pleat/base/error.hpp"
+#include "run_config_steps.hpp"
+
+namespace pleat::train {
+namespace {
+
+void check_name(const io::Deck& deck, const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '.' || c == '_' || c == '-';
+  };
+  const bool good = !name.empty() && name.size() <= 128 && name.front() != '.' &&
+                    std::all_of(name.begin(), name.end(), allowed);
+  PLEAT_REQUIRE(good, InputError, "PL0206",
+                "{}: run.name: found \"{}\", expected letters, digits, '.', '_' and '-' (at "
+                "most 128, the first no '.')\nHINT: it becomes the name of a folder.",
+                deck.where("run.name"), name);
+}
+
+void check_parallel(const io::Deck& deck, const ParallelSection& parallel) {
+  const std::pair<const char*, std::int64_t> degrees[] = {
+      {"parallel.pipeline", parallel.pipeline},
+      {"parallel.context", parallel.context},
+      {"parallel.tensor", parallel.tensor},
+      {"parallel.expert", parallel.expert},
+      {"parallel.expert_tensor", parallel.expert_tensor}};
+  for (const auto& [name, degree] : degrees) {
+    PLEAT_REQUIRE(degree == 1, InputError, "PL0211",
+                  "{}: {}: found {}, expected 1\n"
+                  "HINT: this version of Pleat runs on one rank; leave [parallel] out.",
+                  deck.where(name), name, degree);
+  }
+}
+
+void check_batch(const io::Deck& deck, const BatchSection& batch) {
+  PLEAT_REQUIRE(batch.global % batch.micro == 0, InputError, "PL0209",
+                "{}: batch.global = {} is not a multiple of batch.micro = {}\n"
+                "HINT: a step is made of whole micro-batches.",
+                deck.where(deck.given("batch.global") ? "batch.global" : "batch.micro"),
+                batch.global, batch.micro);
+}
+
+void check_optimizer(const io::Deck& deck, const RunConfig& config) {
+  const OptimizerSection& optimizer = config.optimizer;
+  PLEAT_REQUIRE(optimizer.warmup <= config.run.steps, InputError, "PL0209",
+                "{}: optimizer.warmup = {} is more than run.steps = {}\n"
+                "HINT: the warm-up is part of the run.",
+                deck.where("optimizer.warmup"), optimizer.warmup, config.run.steps);
+  PLEAT_REQUIRE(optimizer.min_lr <= optimizer.lr, InputError, "PL0209",
+                "{}: optimizer.min_lr = {} is more than optimizer.lr = {}\n"
+                "HINT: the rate falls from lr to min_lr.",
+                deck.where("optimizer.min_lr"), optimizer.min_lr, optimizer.lr);
+}
+
+void check_data(const io::Deck& deck, const RunConfig& config) {
+  const io::DataConfig& data = config.data;
+  const bool synthetic = data.format == io::DataFormat::kSynthetic;
+  const bool named = std::none_of(data.paths.begin(), data.paths.end(),
+                                  [](const std::string& path) { return path.empty(); });
+  PLEAT_REQUIRE(synthetic || (named && !data.paths.empty()), InputError, "PL0208",
+                "{}: data.path: missing, expected the path of a file\n"
+                "HINT: data.format = \"synthetic\" needs none.",
+                deck.where("data.path"));
+  PLEAT_REQUIRE(data.weights.empty() || data.weights.size() == data.paths.size(), InputError,
+                "PL0209",
+                "{}: data.weights has {} entries for {} sources of data.path\n"
+                "HINT: give one weight for each source, or none.",
+                deck.where("data.weights"), data.weights.size(), data.paths.size());
+  PLEAT_REQUIRE(data.format != io::DataFormat::kHdf5 || !data.dataset.empty(), InputError,
+                "PL0208", "{}: data.dataset: missing, expected the path of an HDF5 dataset",
+                deck.where("data.dataset"));
+  PLEAT_REQUIRE(config.validation.every == 0 || data.split > 0.0, InputError, "PL0209",
+                "{}: validation.every = {}, but data.split = 0 holds nothing out\n"
+                "HINT: set data.split, for example to 0.05.",
+                deck.where("validation.every"), config.validation.every);
+}
+
+void check_output(const io::Deck& deck, const RunConfig& config) {
+  for (const std::int64_t step : config.output.gradients_at) {
+    PLEAT_REQUIRE(step <= config.run.steps, InputError, "PL0209",
+                  "{}: output.gradients_at: step {} is beyond run.steps = {}\n"
+                  "HINT: steps are counted from 1.",
+                  deck.where("output.gradients_at"), step, config.run.steps);
+  }
+  PLEAT_REQUIRE(!config.checkpoint.resume.empty(), InputError, "PL0206",
+                "{}: checkpoint.resume: found \"\", expected \"auto\", \"none\" or a path",
+                deck.where("checkpoint.resume"));
+}
+
+}  // namespace
+
+void check_consistency(const io::Deck& deck, const RunConfig& config) {
+  check_name(deck, config.run.name);
+  check_parallel(deck, config.parallel);
+  check_batch(deck, config.batch);
+  check_optimizer(deck, config);
+  check_data(deck, config);
+  check_output(deck, config);
+}
+
+}  // namespace pleat::train
