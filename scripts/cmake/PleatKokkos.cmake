@@ -1,22 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-# Kokkos and Kokkos Kernels: an installed pair (Kokkos_ROOT, modules, Spack) is used when found;
-# otherwise the pinned 4.5.1 pair is built from the PyPI archive that carries both trees, once
-# per configuration, into PLEAT_CACHE.
-set(PLEAT_KOKKOS_BACKEND "OPENMP" CACHE STRING "Kokkos device back end: OPENMP, SERIAL or CUDA")
-set(PLEAT_CACHE "$ENV{HOME}/.cache/pleat" CACHE PATH "Where dependency builds are kept")
+# Kokkos, and Kokkos Kernels where a GPU's BLAS is called through it (target
+# pleat_device_blas). An installed pair (Kokkos_ROOT, modules, Spack) is used when found;
+# otherwise the pinned one is built by scripts/build_kokkos, once per configuration, into
+# PLEAT_CACHE.
+set(PLEAT_KOKKOS_BACKEND "OPENMP" CACHE STRING
+  "Kokkos device back end where Kokkos is not installed: OPENMP, SERIAL or CUDA")
+option(PLEAT_KOKKOS_DEBUG "Build that Kokkos with bounds checks of every view access" OFF)
+set(default_cache $ENV{HOME}/.cache/pleat)
+if(DEFINED ENV{PLEAT_CACHE})
+  set(default_cache $ENV{PLEAT_CACHE})
+endif()
+set(PLEAT_CACHE ${default_cache} CACHE PATH "Where builds of dependencies are kept")
 
 find_package(Kokkos 4.5 QUIET)
-find_package(KokkosKernels QUIET)
-if(NOT Kokkos_FOUND OR NOT KokkosKernels_FOUND)
-  set(script ${CMAKE_SOURCE_DIR}/scripts/build_kokkos)
+if(NOT Kokkos_FOUND)
+  set(command ${CMAKE_SOURCE_DIR}/scripts/build_kokkos
+      --backend ${PLEAT_KOKKOS_BACKEND} --cache ${PLEAT_CACHE})
+  if(PLEAT_KOKKOS_DEBUG)
+    list(APPEND command --debug)
+  endif()
   execute_process(
-    COMMAND ${script} --backend ${PLEAT_KOKKOS_BACKEND} --cache ${PLEAT_CACHE}
+    COMMAND ${CMAKE_COMMAND} -E env CXX=${CMAKE_CXX_COMPILER} ${command}
     OUTPUT_VARIABLE prefix OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE result)
   if(result)
-    message(FATAL_ERROR "Kokkos is neither installed nor could it be built by ${script}.")
+    message(FATAL_ERROR "Kokkos is neither installed nor could it be built: see above. "
+                        "Kokkos_ROOT names an installed one.")
   endif()
-  list(PREPEND CMAKE_PREFIX_PATH ${prefix})
+  set(Kokkos_ROOT ${prefix})
+  set(KokkosKernels_ROOT ${prefix})
   find_package(Kokkos 4.5 REQUIRED)
-  find_package(KokkosKernels REQUIRED)
 endif()
 message(STATUS "Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}) from ${Kokkos_DIR}")
+
+add_library(pleat_device_blas INTERFACE)
+if("CUDA" IN_LIST Kokkos_DEVICES)
+  find_package(KokkosKernels 4.5 REQUIRED)
+  target_link_libraries(pleat_device_blas INTERFACE Kokkos::kokkoskernels)
+endif()

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/kernels/gemm.hpp"
 
-#include "gemm_portable.hpp"
-#include "pleat/base/error.hpp"
-
-// Which library multiplies: the GPU's own, the host's BLAS, or none.
-#if defined(KOKKOS_ENABLE_CUDA)
-#include <KokkosBlas3_gemm.hpp>
-#elif defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL) || !defined(PLEAT_HAVE_CBLAS)
-#define PLEAT_GEMM_PORTABLE
-#else
-#define PLEAT_GEMM_BLAS
 #include <algorithm>
 
 #include "gemm_blas.hpp"
+#include "gemm_portable.hpp"
+#include "pleat/base/error.hpp"
+
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <KokkosBlas3_gemm.hpp>
 #endif
 
 namespace pleat::kernels {
@@ -32,7 +27,7 @@ void require_shapes(Transpose transpose_a, Transpose transpose_b,
                c_MN.extent(1));
 }
 
-#if defined(PLEAT_GEMM_BLAS)
+#if defined(PLEAT_HOST_BLAS)
 template <class T>
 std::int64_t row_stride(const DeviceView<T, 2>& view) {
   // BLAS wants a leading dimension of at least the row's length, even for a single row.
@@ -60,12 +55,12 @@ void gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b, T
   const char* const mode_a = transpose_a == Transpose::kYes ? "T" : "N";
   const char* const mode_b = transpose_b == Transpose::kYes ? "T" : "N";
   KokkosBlas::gemm(exec, mode_a, mode_b, alpha, a, b, beta, c_MN);
-#elif defined(PLEAT_GEMM_PORTABLE)
-  portable_gemm<T>(exec, transpose_a, transpose_b, alpha, a, b, beta, c_MN);
-#else
+#elif defined(PLEAT_HOST_BLAS)
   const GemmShape shape{c_MN.extent_int(0), c_MN.extent_int(1), inner,      row_stride<const T>(a),
-                        row_stride<const T>(b),      row_stride<T>(c_MN),   transpose_a, transpose_b};
+                        row_stride<const T>(b), row_stride<T>(c_MN), transpose_a, transpose_b};
   blas_gemm<T>(shape, alpha, a.data(), b.data(), beta, c_MN.data());
+#else
+  portable_gemm<T>(exec, transpose_a, transpose_b, alpha, a, b, beta, c_MN);
 #endif
 }
 
