@@ -14,9 +14,6 @@ find_package(nlohmann_json REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_package(CLI11 REQUIRED)
 
-add_library(pleat_warnings INTERFACE)
-target_compile_options(pleat_warnings INTERFACE -Wall -Wextra)
-
 # Optional: SentencePiece models as tokenizers (libsentencepiece-dev).
 find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h)
 find_library(SENTENCEPIECE_LIBRARY sentencepiece)

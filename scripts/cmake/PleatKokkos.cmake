@@ -30,7 +30,6 @@ if(NOT Kokkos_FOUND)
   set(KokkosKernels_ROOT ${prefix})
   find_package(Kokkos 4.5 REQUIRED)
 endif()
-message(STATUS "Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}) from ${Kokkos_DIR}")
 
 add_library(pleat_device_blas INTERFACE)
 if("CUDA" IN_LIST Kokkos_DEVICES)

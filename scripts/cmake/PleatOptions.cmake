@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiler flags of every target, and the summary at the end of the configuration.
+include(CheckCXXCompilerFlag)
+
+add_library(pleat_warnings INTERFACE)
+target_compile_options(pleat_warnings INTERFACE -Wall -Wextra)
+
+# nvcc's front end does not know all the intrinsics that -march=native brings in.
+if(PLEAT_NATIVE AND NOT "CUDA" IN_LIST Kokkos_DEVICES)
+  check_cxx_compiler_flag(-march=native PLEAT_KNOWS_NATIVE)
+  if(PLEAT_KNOWS_NATIVE)
+    add_compile_options(-march=native)
+  endif()
+endif()
+
+if(PLEAT_SANITIZE)
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined
+                 -fno-omit-frame-pointer)
+  add_compile_options(${sanitizers})
+  add_link_options(${sanitizers})
+endif()
+
+function(pleat_print_summary)
+  get_target_property(blas pleat_blas INTERFACE_LINK_LIBRARIES)
+  if(NOT blas)
+    set(blas "none (portable kernels)")
+  endif()
+  message(STATUS "Pleat ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}")
+  message(STATUS "  Kokkos ${Kokkos_VERSION}: ${Kokkos_DEVICES} (${Kokkos_DIR})")
+  message(STATUS "  MPI: ${MPI_C_LIBRARIES}")
+  message(STATUS "  HDF5 ${HDF5_VERSION}: ${HDF5_C_LIBRARY_hdf5}")
+  message(STATUS "  BLAS: ${blas}")
+  message(STATUS "  native ${PLEAT_NATIVE}, sanitizers ${PLEAT_SANITIZE}, "
+                 "tests ${PLEAT_BUILD_TESTS}")
+endfunction()
