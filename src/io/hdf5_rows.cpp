@@ -10,6 +10,7 @@ namespace pleat::io {
 namespace {
 
 constexpr std::int64_t kReadAheadElements = 1 << 16;
+constexpr std::int64_t kMaxWidth = 1 << 24;
 constexpr std::size_t kListedDatasets = 20;
 constexpr int kListedDepth = 6;  // links may form circles
 
@@ -52,8 +53,9 @@ Hdf5Rows open_rows(const Hdf5File& file, const std::string& name) {
   // In doubles, since a damaged file may announce more elements than can be counted.
   double elements = 1.0;
   for (const std::int64_t extent : dataset.shape()) elements *= static_cast<double>(extent);
-  PLEAT_REQUIRE(elements < 0x1.0p48, InputError, "PL0508",
-                "dataset '{}' of '{}' announces {:g} elements", name, file.path(), elements);
+  PLEAT_REQUIRE(elements < 0x1.0p48 && dataset.shape().back() <= kMaxWidth, InputError,
+                "PL0508", "dataset '{}' of '{}' announces {:g} elements, {} in a row", name,
+                file.path(), elements, dataset.shape().back());
   return {std::move(dataset), name};
 }
 

@@ -8,44 +8,25 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "pleat/base/error.hpp"
+#include "pleat/io/file_descriptor.hpp"
 
 namespace pleat::io {
 
-namespace {
-
-/// Closes the descriptor at the end of the scope; a mapping outlives it.
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& path)
-      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-}  // namespace
-
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const Descriptor file(path);
-  PLEAT_REQUIRE(file.number() >= 0, InputError, "PL0501",
+  // Not blocking, so that a pipe is refused and not waited for.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  PLEAT_REQUIRE(file.get() >= 0, InputError, "PL0501",
                 "cannot open '{}': {}\nHINT: paths are relative to the folder in which the "
                 "program was started.",
                 path, std::strerror(errno));
   struct stat status{};
-  PLEAT_REQUIRE(::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode), InputError,
+  PLEAT_REQUIRE(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), InputError,
                 "PL0501", "'{}' is not a plain file", path);
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;  // an empty mapping is not allowed
-  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   PLEAT_REQUIRE(address != MAP_FAILED, InputError, "PL0501", "cannot map '{}': {}", path,
                 std::strerror(errno));
   data_ = static_cast<const std::byte*>(address);

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 
 #include <unistd.h>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/megatron.hpp"
+#include "pending_file.hpp"
 
 namespace pleat::io {
 
@@ -41,23 +41,18 @@ void encode(MegatronType type, std::span<const std::int64_t> tokens,
   }
 }
 
-std::string temporary(const std::string& path) { return path + ".tmp"; }
-
 }  // namespace
 
 MegatronWriter::MegatronWriter(const std::string& path, MegatronType type)
-    : paths_(path),
+    : pending_bin_(std::make_unique<PendingFile>(MegatronPaths(path).bin)),
+      pending_idx_(std::make_unique<PendingFile>(MegatronPaths(path).idx)),
       type_(type),
-      bin_(std::fopen(temporary(paths_.bin).c_str(), "wb")) {
-  PLEAT_REQUIRE(bin_ != nullptr, InputError, "PL0515", "cannot write '{}': {}", paths_.bin,
-                std::strerror(errno));
+      bin_(std::fopen(pending_bin_->temporary().c_str(), "wb")) {
+  PLEAT_REQUIRE(bin_ != nullptr, InputError, "PL0515", "cannot write '{}': {}",
+                pending_bin_->path(), std::strerror(errno));
 }
 
-MegatronWriter::~MegatronWriter() {
-  std::error_code ignored;
-  std::filesystem::remove(temporary(paths_.bin), ignored);
-  std::filesystem::remove(temporary(paths_.idx), ignored);
-}
+MegatronWriter::~MegatronWriter() = default;
 
 void MegatronWriter::append(std::span<const std::int64_t> tokens) {
   std::vector<std::byte> bytes;
@@ -66,7 +61,7 @@ void MegatronWriter::append(std::span<const std::int64_t> tokens) {
     const auto room = static_cast<std::size_t>(kMaxSequence - open_tokens_);
     const auto part = tokens.first(std::min(room, tokens.size()));
     encode(type_, part, bytes);
-    write(bin_, bytes.data(), bytes.size(), paths_.bin);
+    write(bin_, bytes.data(), bytes.size(), pending_bin_->path());
     open_tokens_ += static_cast<std::int64_t>(part.size());
     tokens = tokens.subspan(part.size());
   }
@@ -84,20 +79,15 @@ void MegatronWriter::end_document() {
 
 void MegatronWriter::finish() {
   if (open_tokens_ > 0) end_document();
-  close(bin_, paths_.bin);
+  close(bin_, pending_bin_->path());
   write_index();
-  // The index last: without it the pair does not open.
-  for (const std::string& path : {paths_.bin, paths_.idx}) {
-    std::error_code failure;
-    std::filesystem::rename(temporary(path), path, failure);
-    PLEAT_REQUIRE(!failure, IoError, "PL0516", "cannot write '{}': {}", path,
-                  failure.message());
-  }
+  pending_bin_->commit();
+  pending_idx_->commit();  // last: without it the pair does not open
 }
 
 void MegatronWriter::write_index() const {
-  const std::string& path = paths_.idx;
-  File idx(std::fopen(temporary(path).c_str(), "wb"));
+  const std::string& path = pending_idx_->path();
+  File idx(std::fopen(pending_idx_->temporary().c_str(), "wb"));
   PLEAT_REQUIRE(idx != nullptr, IoError, "PL0516", "cannot write '{}': {}", path,
                 std::strerror(errno));
   const auto put = [&](const void* data, std::size_t bytes) { write(idx, data, bytes, path); };

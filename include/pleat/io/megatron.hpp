@@ -82,6 +82,8 @@ class MegatronReader {
   std::vector<std::int64_t> starts_;
 };
 
+class PendingFile;
+
 /// \brief Writes a pair. The files get their names when it is finished; before that they end
 /// in ".tmp", and an unfinished writer removes them.
 class MegatronWriter {
@@ -89,8 +91,6 @@ class MegatronWriter {
   /// \throws InputError PL0515 when the folder cannot be written to
   MegatronWriter(const std::string& path, MegatronType type);
   ~MegatronWriter();
-  MegatronWriter(const MegatronWriter&) = delete;
-  MegatronWriter& operator=(const MegatronWriter&) = delete;
 
   /// \brief Adds to the open sequence; one of more than 2^31 - 1 tokens is continued in
   /// another. \throws InputError PL0504 a token does not fit the type
@@ -111,7 +111,8 @@ class MegatronWriter {
   static void close(File& file, const std::string& path);
   void write_index() const;
 
-  MegatronPaths paths_;
+  std::unique_ptr<PendingFile> pending_bin_;
+  std::unique_ptr<PendingFile> pending_idx_;
   MegatronType type_;
   File bin_;
   std::int64_t open_tokens_ = 0;
