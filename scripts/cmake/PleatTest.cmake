@@ -7,8 +7,10 @@
 # rank, without a launcher, "attention.ranks=4" through mpiexec. One rank runs with two
 # threads unless THREADS says otherwise; several ranks have one thread each and may outnumber
 # the cores. PROGRAM: the test runs build/pleat, whose path it finds in PLEAT_PROGRAM.
+# The target unit_tests builds what carries the label unit.
 include_guard()
 find_package(GTest REQUIRED)
+add_custom_target(unit_tests)
 
 function(pleat_add_test)
   cmake_parse_arguments(ARG "PROGRAM" "NAME;TIMEOUT;THREADS"
@@ -33,6 +35,9 @@ function(pleat_add_test)
   target_link_libraries(${target} PRIVATE ${ARG_LIBRARIES} pleat_test_main pleat_warnings)
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if("unit" IN_LIST ARG_LABELS)
+    add_dependencies(unit_tests ${target})
+  endif()
   if(ARG_PROGRAM)
     add_dependencies(${target} pleat)
     target_compile_definitions(${target} PRIVATE PLEAT_PROGRAM="$<TARGET_FILE:pleat>")
