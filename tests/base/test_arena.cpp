@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/base/arena.hpp"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace pleat {
+namespace {
+
+std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+TEST(Arena, TensorsAreAlignedAndDoNotOverlap) {
+  Arena arena("test");
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> taken;
+  for (const std::int64_t count : {1, 3, 64, 1000, 0, 17, 300000, 5}) {
+    const auto view = arena.take<float>(count, 3);
+    EXPECT_EQ(address(view.data()) % 256, 0U);
+    EXPECT_EQ(view.extent(0), static_cast<std::size_t>(count));
+    EXPECT_EQ(view.extent(1), 3U);
+    const auto begin = address(view.data());
+    const auto end = begin + view.size() * sizeof(float);
+    for (const auto& other : taken) {
+      EXPECT_TRUE(end <= other.first || other.second <= begin);
+    }
+    taken.emplace_back(begin, end);
+  }
+}
+
+TEST(Arena, ResetGivesTheSameMemoryAgain) {
+  Arena arena("test");
+  const auto kept = arena.take<double>(10);
+  const auto mark = arena.mark();
+  const auto* first = arena.take<double>(100).data();
+  arena.reset(mark);
+  EXPECT_EQ(arena.take<double>(100).data(), first);
+  EXPECT_NE(kept.data(), first);
+}
+
+TEST(Arena, ScopesNestLikeAStack) {
+  Arena arena("test");
+  const auto* outer_tensor = arena.take<int>(8).data();
+  const int* inner_tensor = nullptr;
+  {
+    const ArenaScope outer(arena);
+    const auto* first = arena.take<int>(8).data();
+    {
+      const ArenaScope inner(arena);
+      inner_tensor = arena.take<int>(8).data();
+      EXPECT_NE(inner_tensor, first);
+    }
+    EXPECT_EQ(arena.take<int>(8).data(), inner_tensor) << "the inner scope gave it back";
+  }
+  EXPECT_NE(arena.take<int>(8).data(), outer_tensor) << "taken before the scopes: still held";
+}
+
+/// \brief A step that takes tensors of varying sizes, some larger than a chunk.
+void step(Arena& arena) {
+  const ArenaScope scope(arena);
+  for (int layer = 0; layer < 4; ++layer) {
+    const auto kept = arena.take<float>(1000 + layer, 7);
+    const ArenaScope inner(arena);
+    const auto large = arena.take<float>(1 << 19, 1 + layer % 2);
+    const auto small = arena.take<double>(5);
+    std::memset(static_cast<void*>(kept.data()), 0, kept.size() * sizeof(float));
+    EXPECT_NE(static_cast<const void*>(large.data()), static_cast<const void*>(small.data()));
+  }
+}
+
+TEST(Arena, TheSteadyStateAllocatesNothing) {
+  Arena arena("test");
+  step(arena);
+  const std::size_t allocations = arena.allocations();
+  const std::size_t capacity = arena.capacity();
+  EXPECT_GT(allocations, 0U);
+  for (int i = 0; i < 10; ++i) step(arena);
+  EXPECT_EQ(arena.allocations(), allocations);
+  EXPECT_EQ(arena.capacity(), capacity);
+}
+
+TEST(Arena, CapacityIsWhatTheChunksHold) {
+  Arena arena("test");
+  EXPECT_EQ(arena.capacity(), 0U);
+  arena.take<std::byte>(1);
+  EXPECT_EQ(arena.capacity(), std::size_t{1} << 20) << "one chunk of the smallest size";
+  arena.take<std::byte>(std::int64_t{5} << 20);
+  EXPECT_GE(arena.capacity(), std::size_t{6} << 20);
+  EXPECT_EQ(arena.allocations(), 2U);
+}
+
+}  // namespace
+}  // namespace pleat
