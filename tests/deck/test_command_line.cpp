@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief The program as a user meets it: help, mistakes, exit codes, one message each.
+#include <cstdio>
+#include <sys/wait.h>
+
+#include <gmock/gmock.h>
+
+#include "deck/deck_test.hpp"
+
+namespace pleat::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string output;
+  std::string errors;
+};
+
+class CommandLineTest : public ScratchFolder {
+ protected:
+  Outcome run(const std::string& arguments) const {
+    const std::string out = (folder_ / "out").string();
+    const std::string err = (folder_ / "err").string();
+    const std::string command = "cd '" + folder_.string() + "' && " PLEAT_PROGRAM " " +
+                                arguments + " >'" + out + "' 2>'" + err + "'";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(out), read_text(err)};
+  }
+  void expect_bad_input(const std::string& arguments, const std::string& text) const {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.errors, AllOf(StartsWith("pleat: PL0"), HasSubstr(text))) << arguments;
+    EXPECT_EQ(outcome.output, "") << arguments;
+  }
+};
+
+TEST_F(CommandLineTest, HelpOfEveryCommand) {
+  const Outcome help = run("--help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_EQ(run("").output, help.output);
+  for (const char* name : {"train", "check", "params", "convert", "inspect", "generate"}) {
+    EXPECT_THAT(help.output, HasSubstr(name));
+    const Outcome own = run(std::string(name) + " --help");
+    EXPECT_EQ(own.exit_code, 0) << name;
+    EXPECT_THAT(own.output, HasSubstr(std::string("Usage: pleat ") + name));
+    EXPECT_EQ(own.errors, "");
+  }
+}
+
+TEST_F(CommandLineTest, Version) {
+  EXPECT_THAT(run("--version").output, StartsWith("pleat 0."));
+}
+
+TEST_F(CommandLineTest, MistakesOfTheCommandLine) {
+  expect_bad_input("trian", "PL0901");
+  expect_bad_input("train", "deck is required");
+  expect_bad_input("train deck.toml --fast", "--fast");
+  expect_bad_input("params extra", "PL0901");
+  expect_bad_input("--nonsense", "HINT: see 'pleat --help'.");
+}
+
+TEST_F(CommandLineTest, MistakesOfTheDeck) {
+  for (const std::string command : {"train", "check"}) {
+    expect_bad_input(command + " absent.toml", "there is no deck 'absent.toml'");
+    write("try.toml", "[run]\nsteps = 1\nstps = 2\n");
+    expect_bad_input(command + " try.toml", "try.toml:3: unknown key 'run.stps'");
+    write("try.toml", "[run]\nsteps = 1\n");
+    expect_bad_input(command + " try.toml run.stps=3", "override 'run.stps=3'");
+  }
+  // Nothing was written beside the deck and the two captured streams.
+  for (const auto& file : std::filesystem::directory_iterator(folder_)) {
+    EXPECT_THAT(file.path().filename().string(), testing::AnyOf("out", "err", "try.toml"));
+  }
+}
+
+TEST_F(CommandLineTest, ParamsWritesTheDocumentation) {
+  EXPECT_EQ(run("params --markdown").output,
+            read_text(std::string(PLEAT_SOURCE_DIR) + "/docs/decks.md"));
+  const Outcome table = run("params");
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.output, AllOf(HasSubstr("[optimizer]"), HasSubstr("aux_loss.coeff")));
+}
+
+}  // namespace
+}  // namespace pleat::test

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief Every deck of the folder inputs is read, and is the same run once resolved.
+#include <gmock/gmock.h>
+
+#include "deck/deck_test.hpp"
+#include "deck/run_deck.hpp"
+
+namespace pleat::test {
+namespace {
+
+class InputsTest : public RunDeckTest {};
+
+TEST_F(InputsTest, EveryDeckIsRead) {
+  int decks = 0;
+  for (const auto& file :
+       std::filesystem::directory_iterator(std::string(PLEAT_SOURCE_DIR) + "/inputs")) {
+    if (file.path().extension() != ".toml") continue;
+    ++decks;
+    SCOPED_TRACE(file.path().string());
+    const train::RunConfig config = train::load_run_config(file.path().string(), {});
+    // The output folder carries the name of the deck.
+    EXPECT_EQ(config.run.name, file.path().stem().string());
+    for (const std::string& path : config.data.paths) {
+      EXPECT_TRUE(std::filesystem::exists(path)) << path;
+    }
+    EXPECT_EQ(load(config.resolved_deck).resolved_deck, config.resolved_deck);
+  }
+  EXPECT_GE(decks, 10);
+}
+
+TEST_F(InputsTest, BenchSHasItsPublishedShape) {
+  const train::RunConfig config =
+      train::load_run_config(std::string(PLEAT_SOURCE_DIR) + "/inputs/bench-s.toml", {});
+  // About 126 MFLOP per token (docs/performance.md).
+  const plan::FlopCount flops =
+      plan::training_flops_per_token(config.model, config.batch.sequence);
+  EXPECT_NEAR(flops.full_attention, 126.0e6, 8.0e6);
+  EXPECT_EQ(config.batch.micro * config.batch.sequence, 2048);
+}
+
+}  // namespace
+}  // namespace pleat::test
