@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <vector>
+
+#include "output_place.hpp"
+#include "pleat/base/error.hpp"
+#include "pleat/base/log.hpp"
+#include "pleat/io/checkpoint.hpp"
+#include "pleat/io/durable_file.hpp"
+#include "pleat/io/hugging_face.hpp"
+#include "pleat/model/parameters.hpp"
+
+namespace pleat::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using io::ElementType;
+using io::TensorGroup;
+using tensor::ParameterSpec;
+
+/// The same numbers in another type, rounded once.
+std::vector<std::byte> change_type(const std::vector<std::byte>& bytes, ElementType from,
+                                   ElementType to, const std::string& name) {
+  if (from == to) return bytes;
+  std::vector<double> values(bytes.size() / io::element_size(from));
+  io::decode_elements<double>(from, bytes, values);
+  std::vector<std::byte> changed(values.size() * io::element_size(to));
+  const std::int64_t lost = io::encode_elements<double>(to, values, changed);
+  PLEAT_REQUIRE(
+      lost == 0, InputError, "PL0923",
+      "{} values of tensor '{}' are too large for {}\nHINT: choose --dtype bf16, f32 "
+      "or f64.",
+      lost, name, io::element_name(to));
+  return changed;
+}
+
+const char* precision_name(ElementType type) {
+  switch (type) {
+    case ElementType::kF64:
+      return "fp64";
+    case ElementType::kF32:
+      return "fp32";
+    case ElementType::kF16:
+      return "fp16";
+    default:
+      return "bf16";
+  }
+}
+
+io::CheckpointInfo info_of(const io::HuggingFaceConfig& config, ElementType type) {
+  return {.model = config.model,
+          .precision = precision_name(type),
+          .build = "pleat " PLEAT_VERSION ", converted from Hugging Face",
+          .hugging_face_config = config.text};
+}
+
+std::string summary(const std::string& to, std::size_t tensors, std::int64_t bytes) {
+  return fmt::format("wrote {}: {} tensors, {:.1f} MB", to, tensors,
+                     static_cast<double>(bytes) * 1e-6);
+}
+
+/// The types that the tensors of a folder will have, in the layout's order.
+std::vector<io::SafetensorsEntry> plan_entries(const io::CheckpointReader& reader,
+                                               const tensor::ParameterLayout& layout,
+                                               const ModelConversion& conversion) {
+  std::vector<io::SafetensorsEntry> entries;
+  for (const ParameterSpec& parameter : layout.parameters()) {
+    const ElementType stored =
+        reader.stored_type(TensorGroup::kParameters, parameter.name);
+    entries.push_back({.name = parameter.name,
+                       .type = conversion.type.value_or(stored),
+                       .shape = parameter.global_shape});
+  }
+  return entries;
+}
+
+/// What config.json calls the type of the model: that of the largest number of elements.
+ElementType main_type(const std::vector<io::SafetensorsEntry>& entries) {
+  std::array<std::int64_t, 4> elements{};
+  for (const io::SafetensorsEntry& entry : entries) {
+    elements[static_cast<std::size_t>(entry.type)] += tensor::element_count(entry.shape);
+  }
+  const auto largest = std::max_element(elements.begin(), elements.end());
+  return static_cast<ElementType>(largest - elements.begin());
+}
+
+std::int64_t write_tensors(const io::CheckpointReader& reader,
+                           const std::vector<io::SafetensorsEntry>& entries,
+                           const std::string& folder, std::int64_t shard_bytes) {
+  io::SafetensorsWriter writer(folder, entries, shard_bytes);
+  std::int64_t total = 0;
+  for (const io::SafetensorsEntry& entry : entries) {
+    const ElementType stored = reader.stored_type(TensorGroup::kParameters, entry.name);
+    const auto bytes = change_type(reader.read_raw(TensorGroup::kParameters, entry.name),
+                                   stored, entry.type, entry.name);
+    writer.write(entry.name, bytes);
+    total += static_cast<std::int64_t>(bytes.size());
+  }
+  writer.finish();
+  return total;
+}
+
+}  // namespace
+
+std::string convert_to_checkpoint(const ModelConversion& conversion) {
+  require_free_file(conversion.to, conversion.force);
+  const io::HuggingFaceConfig config = io::read_hugging_face_config(conversion.from);
+  const auto layout = model::parameter_layout(config.model);
+  const io::SafetensorsReader reader(conversion.from);
+  io::check_hugging_face_tensors(reader, *layout);
+  io::CheckpointWriter writer(conversion.to,
+                              info_of(config, conversion.type.value_or(config.type)),
+                              MPI_COMM_SELF);
+  std::int64_t total = 0;
+  for (const ParameterSpec& parameter : layout->parameters()) {
+    const ElementType stored = reader.at(parameter.name).type;
+    writer.declare(TensorGroup::kParameters, parameter, conversion.type.value_or(stored));
+  }
+  for (const ParameterSpec& parameter : layout->parameters()) {
+    const io::SafetensorsEntry& entry = reader.at(parameter.name);
+    const auto bytes = change_type(reader.read_raw(entry), entry.type,
+                                   conversion.type.value_or(entry.type), parameter.name);
+    writer.write_raw(TensorGroup::kParameters, parameter, bytes);
+    total += static_cast<std::int64_t>(bytes.size());
+  }
+  writer.commit();
+  return summary(conversion.to, layout->parameters().size(), total);
+}
+
+std::string convert_to_hugging_face(const ModelConversion& conversion) {
+  OutputFolder output(conversion.to, conversion.force);
+  const io::CheckpointReader reader(conversion.from);
+  const auto layout = model::parameter_layout(reader.info().model);
+  io::check_checkpoint_tensors(reader, TensorGroup::kParameters, *layout);
+  const auto entries = plan_entries(reader, *layout, conversion);
+  const std::string config = io::hugging_face_config_text(
+      reader.info().model, main_type(entries), reader.info().hugging_face_config);
+  const std::int64_t total =
+      write_tensors(reader, entries, output.work_folder(), conversion.shard_bytes);
+  io::write_durably(output.work_folder() + "/config.json", config);
+  output.commit();
+  return summary(conversion.to, entries.size(), total);
+}
+
+std::string resolve_checkpoint(const std::string& path) {
+  if (io::is_checkpoint(path)) return path;
+  Log log(true, stderr);
+  for (const std::string& folder : {path + "/checkpoints", path}) {
+    if (!fs::is_directory(folder)) continue;
+    if (const auto found = io::find_resume_checkpoint(folder, log)) return *found;
+  }
+  return "";
+}
+
+}  // namespace pleat::cli

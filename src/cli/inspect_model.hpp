@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief What is in a checkpoint or in safetensors files, every byte read.
+
+#include <string>
+
+namespace pleat::cli {
+
+struct InspectOptions {
+  std::string file;
+  std::string dataset = "tokens";
+  bool tensors = false;
+  bool statistics = false;
+  bool deck = false;
+};
+
+/// \brief Prints provenance and tensors, and checks all checksums.
+/// \throws InputError PL03xx where it is damaged
+void inspect_checkpoint(const std::string& path, const InspectOptions& options);
+
+/// \brief Prints the tensors of one file or of a model folder. \throws InputError PL04xx
+void inspect_safetensors(const std::string& path, const InspectOptions& options);
+
+/// \brief Prints groups, data sets and attributes of any HDF5 file.
+void inspect_hdf5(const std::string& path);
+
+}  // namespace pleat::cli

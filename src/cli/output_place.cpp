@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "output_place.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pleat/base/error.hpp"
+#include "pleat/io/durable_file.hpp"
+
+namespace pleat::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void require_writable_parent(const std::string& path) {
+  const std::string parent = io::folder_of(path);
+  PLEAT_REQUIRE(fs::is_directory(parent) && access(parent.c_str(), W_OK | X_OK) == 0,
+                InputError, "PL0921", "cannot write '{}': the folder '{}' {}", path,
+                parent, fs::exists(parent) ? "is not writable" : "does not exist");
+}
+
+std::string without_trailing_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+bool is_model_file(const std::string& name) {
+  return name == "config.json" || name == "model.safetensors.index.json" ||
+         (name.starts_with("model") && name.ends_with(".safetensors"));
+}
+
+}  // namespace
+
+void require_free_file(const std::string& path, bool force) {
+  PLEAT_REQUIRE(!fs::is_directory(path), InputError, "PL0920",
+                "'{}' is a folder, expected the name of a file", path);
+  PLEAT_REQUIRE(force || !fs::exists(path), InputError, "PL0920",
+                "'{}' exists\nHINT: --force overwrites it.", path);
+  require_writable_parent(path);
+}
+
+OutputFolder::OutputFolder(std::string path, bool force)
+    : path_(without_trailing_slashes(std::move(path))) {
+  PLEAT_REQUIRE(!fs::exists(path_) || fs::is_directory(path_), InputError, "PL0920",
+                "'{}' is a file, expected the name of a folder", path_);
+  PLEAT_REQUIRE(
+      force || !fs::exists(path_) || fs::is_empty(path_), InputError, "PL0920",
+      "'{}' exists and is not empty\nHINT: --force replaces the model files in it.",
+      path_);
+  require_writable_parent(path_);
+  work_ = path_ + ".tmp-XXXXXX";
+  PLEAT_REQUIRE(mkdtemp(work_.data()) != nullptr, InputError, "PL0921",
+                "cannot make a folder beside '{}': {}", path_, std::strerror(errno));
+  // mkdtemp makes private folders; this one gets the mode that any new folder would have.
+  const mode_t mask = umask(0);
+  umask(mask);
+  chmod(work_.c_str(), 0777 & ~mask);
+}
+
+OutputFolder::~OutputFolder() {
+  if (work_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(work_, ignored);
+}
+
+void OutputFolder::replace_model_files() const {
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    if (is_model_file(entry.path().filename())) old.push_back(entry.path());
+  }
+  for (const fs::path& file : old) fs::remove(file);
+  for (const fs::directory_entry& entry : fs::directory_iterator(work_)) {
+    fs::rename(entry.path(), path_ / entry.path().filename());
+  }
+  fs::remove(work_);
+}
+
+void OutputFolder::commit() {
+  try {
+    if (fs::exists(path_) && !fs::is_empty(path_)) {
+      replace_model_files();
+    } else {
+      fs::rename(work_, path_);  // also over an empty folder
+    }
+  } catch (const fs::filesystem_error& error) {
+    PLEAT_FAIL(IoError, "PL0922", "cannot move the finished files to '{}': {}", path_,
+               error.code().message());
+  }
+  work_.clear();
+  io::sync_path(io::folder_of(path_));
+}
+
+}  // namespace pleat::cli
