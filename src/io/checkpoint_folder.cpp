@@ -64,8 +64,9 @@ std::vector<Candidate> candidates_from_latest(const std::string& folder, Log& lo
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const Candidate& c) { return c.name == latest; });
   if (found == all.end()) {
-    log.warn("{}/LATEST names '{}', which is not there; looking for the newest checkpoint",
-             folder, latest);
+    log.warn(
+        "{}/LATEST names '{}', which is not there; looking for the newest checkpoint",
+        folder, latest);
     return all;
   }
   std::rotate(all.begin(), found, all.end());  // LATEST, older ones, then newer ones
@@ -101,7 +102,8 @@ std::vector<std::string> differences(const CheckpointReader& reader, TensorGroup
     if (!reader.contains(group, parameter.name)) {
       found.push_back(fmt::format("'{}' is missing", parameter.name));
     } else if (reader.shape(group, parameter.name) != parameter.global_shape) {
-      found.push_back(fmt::format("'{}' has shape [{}], the model's is [{}]", parameter.name,
+      found.push_back(fmt::format("'{}' has shape [{}], the model's is [{}]",
+                                  parameter.name,
                                   fmt::join(reader.shape(group, parameter.name), ", "),
                                   fmt::join(parameter.global_shape, ", ")));
     }
@@ -114,8 +116,10 @@ std::vector<std::string> differences(const CheckpointReader& reader, TensorGroup
   return found;
 }
 
-void check_group(const CheckpointReader& reader, TensorGroup group,
-                 const tensor::ParameterLayout& layout) {
+}  // namespace
+
+void check_checkpoint_tensors(const CheckpointReader& reader, TensorGroup group,
+                              const tensor::ParameterLayout& layout) {
   constexpr std::size_t kShown = 5;
   std::vector<std::string> found = differences(reader, group, layout);
   if (found.empty()) return;
@@ -124,10 +128,9 @@ void check_group(const CheckpointReader& reader, TensorGroup group,
   PLEAT_FAIL(InputError, "PL0309",
              "'{}' is a checkpoint of another model; {} of {} differences in {}:\n  {}\n"
              "HINT: compare the deck's [model] and [moe] with `pleat inspect`.",
-             reader.path(), found.size(), all, group_path(group), fmt::join(found, "\n  "));
+             reader.path(), found.size(), all, group_path(group),
+             fmt::join(found, "\n  "));
 }
-
-}  // namespace
 
 std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
@@ -142,7 +145,8 @@ std::string save_checkpoint(const std::string& folder, const CheckpointInfo& inf
   int ranks = 1;
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
   PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks));
-  PLEAT_ASSERT(ranks == 1, "weights that several ranks hold need to know who writes them");
+  PLEAT_ASSERT(ranks == 1,
+               "weights that several ranks hold need to know who writes them");
   std::error_code error;
   if (rank == 0) fs::create_directories(folder, error);
   PLEAT_REQUIRE(!error, IoError, "PL0310", "cannot make the folder '{}': {}", folder,
@@ -164,18 +168,20 @@ std::string save_checkpoint(const std::string& folder, const CheckpointInfo& inf
 }
 
 template <class T>
-CheckpointInfo load_checkpoint(const std::string& path, const tensor::FlatTensors<T>& weights,
+CheckpointInfo load_checkpoint(const std::string& path,
+                               const tensor::FlatTensors<T>& weights,
                                const tensor::FlatTensors<T>& first_moment,
                                const tensor::FlatTensors<T>& second_moment) {
   const CheckpointReader reader(path);
-  check_group(reader, TensorGroup::kParameters, weights.layout());
-  PLEAT_REQUIRE(reader.has(TensorGroup::kFirstMoment) && reader.has(TensorGroup::kSecondMoment),
-                InputError, "PL0311",
-                "'{}' holds weights only, no optimizer state to continue from\nHINT: start a "
-                "new run from these weights with model.init.",
-                path);
-  check_group(reader, TensorGroup::kFirstMoment, weights.layout());
-  check_group(reader, TensorGroup::kSecondMoment, weights.layout());
+  check_checkpoint_tensors(reader, TensorGroup::kParameters, weights.layout());
+  PLEAT_REQUIRE(
+      reader.has(TensorGroup::kFirstMoment) && reader.has(TensorGroup::kSecondMoment),
+      InputError, "PL0311",
+      "'{}' holds weights only, no optimizer state to continue from\nHINT: start a "
+      "new run from these weights with model.init.",
+      path);
+  check_checkpoint_tensors(reader, TensorGroup::kFirstMoment, weights.layout());
+  check_checkpoint_tensors(reader, TensorGroup::kSecondMoment, weights.layout());
   read_group(reader, TensorGroup::kParameters, weights);
   read_group(reader, TensorGroup::kFirstMoment, first_moment);
   read_group(reader, TensorGroup::kSecondMoment, second_moment);
@@ -186,7 +192,7 @@ template <class T>
 CheckpointInfo load_parameters(const std::string& path,
                                const tensor::FlatTensors<T>& weights) {
   const CheckpointReader reader(path);
-  check_group(reader, TensorGroup::kParameters, weights.layout());
+  check_checkpoint_tensors(reader, TensorGroup::kParameters, weights.layout());
   read_group(reader, TensorGroup::kParameters, weights);
   return reader.info();
 }
@@ -202,10 +208,11 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
       log.warn("checkpoint '{}' cannot be used: {}", path, error.what());
     }
   }
-  PLEAT_REQUIRE(candidates.empty(), InputError, "PL0312",
-                "no checkpoint in '{}' can be used\nHINT: checkpoint.resume = \"none\" starts "
-                "the run anew and overwrites them.",
-                folder);
+  PLEAT_REQUIRE(
+      candidates.empty(), InputError, "PL0312",
+      "no checkpoint in '{}' can be used\nHINT: checkpoint.resume = \"none\" starts "
+      "the run anew and overwrites them.",
+      folder);
   return std::nullopt;
 }
 
@@ -230,14 +237,16 @@ template std::string save_checkpoint(const std::string&, const CheckpointInfo&,
                                      const tensor::FlatTensors<double>&,
                                      const tensor::FlatTensors<double>&,
                                      const tensor::FlatTensors<double>&, MPI_Comm);
-template CheckpointInfo load_checkpoint(const std::string&, const tensor::FlatTensors<float>&,
+template CheckpointInfo load_checkpoint(const std::string&,
+                                        const tensor::FlatTensors<float>&,
                                         const tensor::FlatTensors<float>&,
                                         const tensor::FlatTensors<float>&);
 template CheckpointInfo load_checkpoint(const std::string&,
                                         const tensor::FlatTensors<double>&,
                                         const tensor::FlatTensors<double>&,
                                         const tensor::FlatTensors<double>&);
-template CheckpointInfo load_parameters(const std::string&, const tensor::FlatTensors<float>&);
+template CheckpointInfo load_parameters(const std::string&,
+                                        const tensor::FlatTensors<float>&);
 template CheckpointInfo load_parameters(const std::string&,
                                         const tensor::FlatTensors<double>&);
 

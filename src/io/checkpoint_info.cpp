@@ -28,8 +28,8 @@ constexpr std::array<Spelling<plan::AuxiliaryScope>, 2> kScopes{
     {{plan::AuxiliaryScope::kMicroBatch, "micro_batch"},
      {plan::AuxiliaryScope::kSequence, "sequence"}}};
 
-/// Writes fields as attributes; Load below has the same calls, so one list of fields serves
-/// both directions.
+/// Writes fields as attributes; Load below has the same calls, so one list of fields
+/// serves both directions.
 class Save {
  public:
   explicit Save(Hdf5Group& root) : root_(root) {}
@@ -39,7 +39,9 @@ class Save {
   void operator()(const char* name, const std::int64_t& value) {
     root_.set_attribute(name, value);
   }
-  void operator()(const char* name, const double& value) { root_.set_attribute(name, value); }
+  void operator()(const char* name, const double& value) {
+    root_.set_attribute(name, value);
+  }
   void operator()(const char* name, const bool& value) {
     root_.set_attribute(name, std::int64_t{value});
   }
@@ -48,7 +50,8 @@ class Save {
     root_.set_attribute(name, std::span<const std::int64_t>(flags));
   }
   template <class Enum, std::size_t N>
-  void choice(const char* name, const Enum& value, const std::array<Spelling<Enum>, N>& all) {
+  void choice(const char* name, const Enum& value,
+              const std::array<Spelling<Enum>, N>& all) {
     for (const auto& [candidate, text] : all) {
       if (candidate == value) root_.set_attribute(name, text);
     }
@@ -67,8 +70,12 @@ class Load {
   void operator()(const char* name, std::int64_t& value) {
     value = root_.int64_attribute(name);
   }
-  void operator()(const char* name, double& value) { value = root_.double_attribute(name); }
-  void operator()(const char* name, bool& value) { value = root_.int64_attribute(name) != 0; }
+  void operator()(const char* name, double& value) {
+    value = root_.double_attribute(name);
+  }
+  void operator()(const char* name, bool& value) {
+    value = root_.int64_attribute(name) != 0;
+  }
   void operator()(const char* name, std::vector<bool>& value) {
     value.clear();
     for (const std::int64_t flag : root_.int64_array_attribute(name)) {
@@ -145,11 +152,12 @@ CheckpointInfo read_checkpoint_info(const Hdf5Group& root) {
                 "{} is an HDF5 file, but not a checkpoint of Pleat", root.place());
   CheckpointInfo info;
   info.format_version = root.int64_attribute("format_version");
-  PLEAT_REQUIRE(info.format_version >= 1 && info.format_version <= kCheckpointFormat,
-                InputError, "PL0306",
-                "{} has format version {}, this program reads 1 to {}\nHINT: use the program "
-                "that wrote it, or a newer one.",
-                root.place(), info.format_version, kCheckpointFormat);
+  PLEAT_REQUIRE(
+      info.format_version >= 1 && info.format_version <= kCheckpointFormat, InputError,
+      "PL0306",
+      "{} has format version {}, this program reads 1 to {}\nHINT: use the program "
+      "that wrote it, or a newer one.",
+      root.place(), info.format_version, kCheckpointFormat);
   Load load(root);
   visit_fields(load, info);
   return info;
@@ -170,14 +178,16 @@ std::uint64_t metadata_checksum(const Hdf5Group& root, const std::string& table)
   return hash_name(text + table);
 }
 
-std::string checksum_text(std::uint64_t checksum) { return fmt::format("{:016x}", checksum); }
+std::string checksum_text(std::uint64_t checksum) {
+  return fmt::format("{:016x}", checksum);
+}
 
 std::uint64_t parse_checksum(const std::string& text, const std::string& place) {
   std::uint64_t checksum = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, checksum, 16);
-  PLEAT_REQUIRE(error == std::errc() && stop == end && text.size() == 16, InputError, "PL0307",
-                "{}: '{}' is not a checksum", place, text);
+  PLEAT_REQUIRE(error == std::errc() && stop == end && text.size() == 16, InputError,
+                "PL0307", "{}: '{}' is not a checksum", place, text);
   return checksum;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/checkpoint.hpp"
@@ -22,7 +24,8 @@ void for_each_part(const Hdf5Dataset& dataset, ElementType type, const Take& tak
   if (count == 0) return;
   const std::int64_t rows = shape.empty() ? 1 : shape.front();
   const auto size = static_cast<std::int64_t>(element_size(type));
-  const std::int64_t step = std::max<std::int64_t>(1, kChunkBytes / (count / rows * size));
+  const std::int64_t step =
+      std::max<std::int64_t>(1, kChunkBytes / (count / rows * size));
   std::vector<std::byte> bytes;
   for (std::int64_t row = 0; row < rows; row += step) {
     tensor::Shape offset(shape.size(), 0);
@@ -39,10 +42,11 @@ void for_each_part(const Hdf5Dataset& dataset, ElementType type, const Take& tak
 }
 
 void check_sum(std::uint64_t found, std::uint64_t stored, const std::string& place) {
-  PLEAT_REQUIRE(found == stored, InputError, "PL0308",
-                "{} is damaged: its checksum is {}, stored is {}\nHINT: use the checkpoint "
-                "before this one, or another copy.",
-                place, checksum_text(found), checksum_text(stored));
+  PLEAT_REQUIRE(
+      found == stored, InputError, "PL0308",
+      "{} is damaged: its checksum is {}, stored is {}\nHINT: use the checkpoint "
+      "before this one, or another copy.",
+      place, checksum_text(found), checksum_text(stored));
 }
 
 }  // namespace
@@ -75,10 +79,11 @@ void CheckpointReader::check_metadata() const {
   }
   const std::uint64_t stored =
       parse_checksum(root_.string_attribute("metadata_checksum"), root_.place());
-  PLEAT_REQUIRE(metadata_checksum(root_, table) == stored, InputError, "PL0307",
-                "{} is damaged: the checksum of its attributes and of its table of tensors "
-                "does not match\nHINT: use the checkpoint before this one, or another copy.",
-                path());
+  PLEAT_REQUIRE(
+      metadata_checksum(root_, table) == stored, InputError, "PL0307",
+      "{} is damaged: the checksum of its attributes and of its table of tensors "
+      "does not match\nHINT: use the checkpoint before this one, or another copy.",
+      path());
 }
 
 /// No tensor may promise more than the file can hold: memory is taken by these sizes.
@@ -102,7 +107,9 @@ const CheckpointReader::Entry& CheckpointReader::entry(TensorGroup group,
   return found->second;
 }
 
-bool CheckpointReader::has(TensorGroup group) const { return root_.has(group_path(group)); }
+bool CheckpointReader::has(TensorGroup group) const {
+  return root_.has(group_path(group));
+}
 
 std::vector<std::string> CheckpointReader::names(TensorGroup group) const {
   const std::string prefix = std::string(group_path(group)) + "/";
@@ -117,7 +124,8 @@ bool CheckpointReader::contains(TensorGroup group, const std::string& name) cons
   return entries_.contains(tensor_path(group, name));
 }
 
-ElementType CheckpointReader::stored_type(TensorGroup group, const std::string& name) const {
+ElementType CheckpointReader::stored_type(TensorGroup group,
+                                          const std::string& name) const {
   return entry(group, name).type;
 }
 
@@ -165,11 +173,10 @@ void CheckpointReader::verify(TensorGroup group, const std::string& name) const 
   const Entry& stored = entry(group, name);
   const Hdf5Dataset dataset = root_.dataset(tensor_path(group, name));
   std::uint64_t sum = 0;
-  for_each_part(dataset, stored.type,
-                [&](std::span<const std::byte> bytes, std::int64_t first) {
-                  sum += content_checksum(stored.type, bytes,
-                                          static_cast<std::uint64_t>(first));
-                });
+  for_each_part(
+      dataset, stored.type, [&](std::span<const std::byte> bytes, std::int64_t first) {
+        sum += content_checksum(stored.type, bytes, static_cast<std::uint64_t>(first));
+      });
   check_sum(sum, stored.checksum, dataset.place());
 }
 
@@ -180,12 +187,12 @@ void CheckpointReader::verify_all() const {
 }
 
 bool is_checkpoint(const std::string& path) {
-  try {
-    const Hdf5File file = Hdf5File::open_read(path);
-    return file.root().has_attribute("format_version");
-  } catch (const InputError&) {
-    return false;
-  }
+  constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+  if (!std::filesystem::is_regular_file(path)) return false;
+  if (path.ends_with(".h5")) return true;
+  std::array<char, kSignature.size()> start{};
+  std::ifstream(path, std::ios::binary).read(start.data(), start.size());
+  return std::string_view(start.data(), start.size()) == kSignature;
 }
 
 template void CheckpointReader::read(TensorGroup, const tensor::ParameterSpec&,

@@ -12,9 +12,12 @@ namespace pleat::io {
 
 const char* group_path(TensorGroup group) {
   switch (group) {
-    case TensorGroup::kParameters: return "/parameters";
-    case TensorGroup::kFirstMoment: return "/optimizer/first_moment";
-    default: return "/optimizer/second_moment";
+    case TensorGroup::kParameters:
+      return "/parameters";
+    case TensorGroup::kFirstMoment:
+      return "/optimizer/first_moment";
+    default:
+      return "/optimizer/second_moment";
   }
 }
 
@@ -22,7 +25,8 @@ std::string tensor_path(TensorGroup group, const std::string& name) {
   return fmt::format("{}/{}", group_path(group), name);
 }
 
-CheckpointWriter::CheckpointWriter(std::string path, const CheckpointInfo& info, MPI_Comm comm)
+CheckpointWriter::CheckpointWriter(std::string path, const CheckpointInfo& info,
+                                   MPI_Comm comm)
     : path_(std::move(path)), temporary_(path_ + ".tmp"), comm_(comm) {
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm_, &rank_));
   file_ = Hdf5File::create(temporary_, comm_);
@@ -58,14 +62,15 @@ void CheckpointWriter::write(TensorGroup group, const tensor::ParameterSpec& par
   write_raw(group, parameter, std::as_bytes(local));
 }
 
-void CheckpointWriter::write_raw(TensorGroup group, const tensor::ParameterSpec& parameter,
+void CheckpointWriter::write_raw(TensorGroup group,
+                                 const tensor::ParameterSpec& parameter,
                                  std::span<const std::byte> local) {
   const std::string path = tensor_path(group, parameter.name);
   Entry& target = entry(path);
   Hdf5Dataset dataset = file_->root().dataset(path);
   dataset.write_raw(parameter.local_offset, parameter.local_shape, local);
-  target.checksum += box_checksum(target.type, local, target.shape, parameter.local_offset,
-                                  parameter.local_shape);
+  target.checksum += box_checksum(target.type, local, target.shape,
+                                  parameter.local_offset, parameter.local_shape);
 }
 
 void CheckpointWriter::write_checksums() {

@@ -26,9 +26,12 @@ std::uint64_t sum_terms(std::span<const std::byte> bytes, std::uint64_t first_in
 std::uint64_t content_checksum(ElementType type, std::span<const std::byte> bytes,
                                std::uint64_t first_index) {
   switch (element_size(type)) {
-    case 8: return sum_terms<std::uint64_t>(bytes, first_index);
-    case 4: return sum_terms<std::uint32_t>(bytes, first_index);
-    default: return sum_terms<std::uint16_t>(bytes, first_index);
+    case 8:
+      return sum_terms<std::uint64_t>(bytes, first_index);
+    case 4:
+      return sum_terms<std::uint32_t>(bytes, first_index);
+    default:
+      return sum_terms<std::uint16_t>(bytes, first_index);
   }
 }
 
@@ -38,7 +41,8 @@ std::uint64_t content_checksum(std::span<const T> values, std::uint64_t first_in
 }
 
 std::uint64_t box_checksum(ElementType type, std::span<const std::byte> bytes,
-                           const tensor::Shape& global_shape, const tensor::Shape& box_offset,
+                           const tensor::Shape& global_shape,
+                           const tensor::Shape& box_offset,
                            const tensor::Shape& box_shape) {
   const std::size_t rank = global_shape.size();
   PLEAT_ASSERT(box_offset.size() == rank && box_shape.size() == rank,
@@ -60,8 +64,9 @@ std::uint64_t box_checksum(ElementType type, std::span<const std::byte> bytes,
       index += (box_offset[dim] + position) * stride;
       stride *= global_shape[dim];
     }
-    sum += content_checksum(type, bytes.subspan(static_cast<std::size_t>(row) * run_bytes, run_bytes),
-                            static_cast<std::uint64_t>(index));
+    sum += content_checksum(
+        type, bytes.subspan(static_cast<std::size_t>(row) * run_bytes, run_bytes),
+        static_cast<std::uint64_t>(index));
   }
   return sum;
 }

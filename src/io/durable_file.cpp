@@ -25,8 +25,8 @@ void sync_path(const std::string& path) {
   // Some file systems cannot sync a folder (EINVAL); then there is nothing to wait for.
   const bool synced = file.get() >= 0 && (fsync(file.get()) == 0 || errno == EINVAL);
   PLEAT_REQUIRE(synced, IoError, "PL0310",
-                "cannot bring '{}' to the disk: {}\nHINT: check free space and quota.", path,
-                std::strerror(errno));
+                "cannot bring '{}' to the disk: {}\nHINT: check free space and quota.",
+                path, std::strerror(errno));
 }
 
 void rename_durably(const std::string& from, const std::string& to) {
@@ -51,10 +51,11 @@ void write_durably(const std::string& path, std::string_view text) {
 std::string read_small_file(const std::string& path, std::int64_t limit) {
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
-  PLEAT_REQUIRE(!error, InputError, "PL0401", "cannot read '{}': {}", path, error.message());
+  PLEAT_REQUIRE(!error, InputError, "PL0401", "cannot read '{}': {}", path,
+                error.message());
   PLEAT_REQUIRE(bytes <= static_cast<std::uintmax_t>(limit), InputError, "PL0401",
-                "'{}' has {} bytes, more than the {} that such a file may have", path, bytes,
-                limit);
+                "'{}' has {} bytes, more than the {} that such a file may have", path,
+                bytes, limit);
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(text.data(), static_cast<std::streamsize>(bytes));

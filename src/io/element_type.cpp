@@ -126,8 +126,12 @@ void decode_elements(ElementType type, std::span<const std::byte> bytes,
                "{} bytes do not hold {} elements", bytes.size(), values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     switch (type) {
-      case ElementType::kF64: values[i] = static_cast<T>(load<double>(bytes, i)); break;
-      case ElementType::kF32: values[i] = static_cast<T>(load<float>(bytes, i)); break;
+      case ElementType::kF64:
+        values[i] = static_cast<T>(load<double>(bytes, i));
+        break;
+      case ElementType::kF32:
+        values[i] = static_cast<T>(load<float>(bytes, i));
+        break;
       case ElementType::kF16:
         values[i] = static_cast<T>(decode_half(load<std::uint16_t>(bytes, i)));
         break;

@@ -13,7 +13,8 @@
 
 namespace pleat::io {
 
-static_assert(std::is_same_v<hid_t, std::int64_t>, "identifiers are kept as 64-bit integers");
+static_assert(std::is_same_v<hid_t, std::int64_t>,
+              "identifiers are kept as 64-bit integers");
 
 namespace detail {
 
@@ -30,18 +31,21 @@ std::string last_hdf5_error() {
 }
 
 std::int64_t check_read(std::int64_t result, const std::string& place, const char* what) {
-  PLEAT_REQUIRE(result >= 0, InputError, "PL0302",
-                "{}: cannot read {} (HDF5: {})\nHINT: the file is damaged, truncated or of "
-                "another kind; use another copy.",
-                place, what, last_hdf5_error());
+  PLEAT_REQUIRE(
+      result >= 0, InputError, "PL0302",
+      "{}: cannot read {} (HDF5: {})\nHINT: the file is damaged, truncated or of "
+      "another kind; use another copy.",
+      place, what, last_hdf5_error());
   return result;
 }
 
-std::int64_t check_write(std::int64_t result, const std::string& place, const char* what) {
-  PLEAT_REQUIRE(result >= 0, IoError, "PL0303",
-                "{}: cannot write {} (HDF5: {})\nHINT: check free space, quota and permissions "
-                "of the folder.",
-                place, what, last_hdf5_error());
+std::int64_t check_write(std::int64_t result, const std::string& place,
+                         const char* what) {
+  PLEAT_REQUIRE(
+      result >= 0, IoError, "PL0303",
+      "{}: cannot write {} (HDF5: {})\nHINT: check free space, quota and permissions "
+      "of the folder.",
+      place, what, last_hdf5_error());
   return result;
 }
 
@@ -49,14 +53,21 @@ Hdf5Handle copy_type(std::int64_t type) { return {H5Tcopy(type), H5Tclose}; }
 
 Hdf5Handle file_type(Hdf5Type type) {
   switch (type) {
-    case Hdf5Type::kF64: return copy_type(H5T_IEEE_F64LE);
-    case Hdf5Type::kF32: return copy_type(H5T_IEEE_F32LE);
-    case Hdf5Type::kInt32: return copy_type(H5T_STD_I32LE);
-    case Hdf5Type::kInt64: return copy_type(H5T_STD_I64LE);
-    case Hdf5Type::kUint16: return copy_type(H5T_STD_U16LE);
-    case Hdf5Type::kUint8: return copy_type(H5T_STD_U8LE);
+    case Hdf5Type::kF64:
+      return copy_type(H5T_IEEE_F64LE);
+    case Hdf5Type::kF32:
+      return copy_type(H5T_IEEE_F32LE);
+    case Hdf5Type::kInt32:
+      return copy_type(H5T_STD_I32LE);
+    case Hdf5Type::kInt64:
+      return copy_type(H5T_STD_I64LE);
+    case Hdf5Type::kUint16:
+      return copy_type(H5T_STD_U16LE);
+    case Hdf5Type::kUint8:
+      return copy_type(H5T_STD_U8LE);
     case Hdf5Type::kF16:
-    case Hdf5Type::kBf16: break;
+    case Hdf5Type::kBf16:
+      break;
   }
   // HDF5 1.10 has no 16-bit float of its own; these are ordinary user-defined ones, which
   // any HDF5 program converts by itself.
@@ -117,19 +128,22 @@ bool Hdf5Group::has(const std::string& path) const {
   std::string prefix;
   for (const std::string& part : split_path(path)) {
     prefix += (prefix.empty() ? "" : "/") + part;
-    if (H5Lexists(handle_.id(), prefix.c_str(), H5P_DEFAULT) <= 0) return false;
+    const auto found = H5Lexists(handle_.id(), prefix.c_str(), H5P_DEFAULT);
+    if (check_read(found, place(), "the group's members") == 0) return false;
   }
   return true;
 }
 
 std::vector<std::string> Hdf5Group::children() const {
   std::vector<std::string> names;
-  const auto append = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
+  const auto append = [](hid_t, const char* name, const H5L_info_t*,
+                         void* out) -> herr_t {
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);
     return 0;
   };
-  check_read(H5Literate(handle_.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append, &names),
-             place(), "the group's members");
+  check_read(
+      H5Literate(handle_.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append, &names),
+      place(), "the group's members");
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -152,7 +166,8 @@ Hdf5Group Hdf5Group::group(const std::string& path) const {
 
 Hdf5Dataset Hdf5Group::dataset(const std::string& path) const {
   const std::string full = join_path(path_, path);
-  PLEAT_REQUIRE(has(path), InputError, "PL0302", "{}: there is no data set '{}'", file_, full);
+  PLEAT_REQUIRE(has(path), InputError, "PL0302", "{}: there is no data set '{}'", file_,
+                full);
   Hdf5Handle handle(check_read(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT),
                                file_ + ": " + full, "the data set"),
                     H5Dclose);
@@ -163,10 +178,11 @@ Hdf5Group Hdf5Group::create_group(const std::string& path) {
   const std::string full = join_path(path_, path);
   const Hdf5Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(links.id(), 1);
-  const hid_t id =
-      has(path) ? H5Gopen2(handle_.id(), path.c_str(), H5P_DEFAULT)
-                : H5Gcreate2(handle_.id(), path.c_str(), links.id(), H5P_DEFAULT, H5P_DEFAULT);
-  return {Hdf5Handle(check_write(id, file_ + ": " + full, "the group"), H5Gclose), file_, full};
+  const hid_t id = has(path) ? H5Gopen2(handle_.id(), path.c_str(), H5P_DEFAULT)
+                             : H5Gcreate2(handle_.id(), path.c_str(), links.id(),
+                                          H5P_DEFAULT, H5P_DEFAULT);
+  return {Hdf5Handle(check_write(id, file_ + ": " + full, "the group"), H5Gclose), file_,
+          full};
 }
 
 Hdf5Dataset Hdf5Group::create_dataset(const std::string& path, const tensor::Shape& shape,
@@ -209,14 +225,15 @@ Hdf5File Hdf5File::open_read(const std::string& path) {
   struct stat status {};
   PLEAT_REQUIRE(stat(path.c_str(), &status) == 0, InputError, "PL0301",
                 "cannot open '{}': {}", path, std::strerror(errno));
-  PLEAT_REQUIRE(S_ISREG(status.st_mode), InputError, "PL0301", "'{}' is not a file", path);
+  PLEAT_REQUIRE(S_ISREG(status.st_mode), InputError, "PL0301", "'{}' is not a file",
+                path);
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   // Parallel file systems often have no locks, and a reader needs none.
   H5Pset_file_locking(access.id(), 0, 1);
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());
   PLEAT_REQUIRE(id >= 0, InputError, "PL0301",
-                "'{}' is not an HDF5 file, or it is damaged or truncated (HDF5: {})", path,
-                last_hdf5_error());
+                "'{}' is not an HDF5 file, or it is damaged or truncated (HDF5: {})",
+                path, last_hdf5_error());
   return {Hdf5Handle(id, H5Fclose), path};
 }
 
@@ -230,8 +247,8 @@ Hdf5File Hdf5File::create(const std::string& path, MPI_Comm comm) {
 }
 
 Hdf5Group Hdf5File::root() const {
-  Hdf5Handle handle(check_read(H5Gopen2(handle_.id(), "/", H5P_DEFAULT), path_, "its root"),
-                    H5Gclose);
+  Hdf5Handle handle(
+      check_read(H5Gopen2(handle_.id(), "/", H5P_DEFAULT), path_, "its root"), H5Gclose);
   return {std::move(handle), path_, "/"};
 }
 

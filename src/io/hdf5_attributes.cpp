@@ -14,7 +14,8 @@ using detail::check_write;
 
 namespace {
 
-constexpr std::int64_t kLargestAttribute = 64 << 20;  // bytes; a damaged size must not matter
+constexpr std::int64_t kLargestAttribute =
+    64 << 20;  // bytes; a damaged size must not matter
 
 /// An open attribute with what is needed to read it.
 struct Attribute {
@@ -29,16 +30,18 @@ Attribute open_attribute(std::int64_t object, const std::string& name,
                          const std::string& owner) {
   Attribute attribute;
   attribute.place = owner + ", attribute '" + name + "'";
-  PLEAT_REQUIRE(H5Aexists(object, name.c_str()) > 0, InputError, "PL0302", "{} is missing",
-                attribute.place);
-  attribute.handle = {check_read(H5Aopen(object, name.c_str(), H5P_DEFAULT), attribute.place,
-                                 "the attribute"),
+  PLEAT_REQUIRE(check_read(H5Aexists(object, name.c_str()), owner, "the attributes") > 0,
+                InputError, "PL0302", "{} is missing", attribute.place);
+  attribute.handle = {check_read(H5Aopen(object, name.c_str(), H5P_DEFAULT),
+                                 attribute.place, "the attribute"),
                       H5Aclose};
-  attribute.type = {check_read(H5Aget_type(attribute.handle.id()), attribute.place, "its type"),
-                    H5Tclose};
+  attribute.type = {
+      check_read(H5Aget_type(attribute.handle.id()), attribute.place, "its type"),
+      H5Tclose};
   attribute.type_class = H5Tget_class(attribute.type.id());
   const Hdf5Handle space(
-      check_read(H5Aget_space(attribute.handle.id()), attribute.place, "its shape"), H5Sclose);
+      check_read(H5Aget_space(attribute.handle.id()), attribute.place, "its shape"),
+      H5Sclose);
   attribute.count =
       tensor::element_count(detail::space_shape(space.id(), attribute.place));
   const auto element = static_cast<std::int64_t>(H5Tget_size(attribute.type.id()));
@@ -92,18 +95,20 @@ std::string read_string(const Attribute& attribute) {
 
 std::vector<std::string> Hdf5Object::attribute_names() const {
   std::vector<std::string> names;
-  const auto append = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
+  const auto append = [](hid_t, const char* name, const H5A_info_t*,
+                         void* out) -> herr_t {
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);
     return 0;
   };
-  check_read(H5Aiterate2(handle_.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append, &names),
-             place(), "the attributes");
+  check_read(
+      H5Aiterate2(handle_.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append, &names),
+      place(), "the attributes");
   std::sort(names.begin(), names.end());
   return names;
 }
 
 bool Hdf5Object::has_attribute(const std::string& name) const {
-  return H5Aexists(handle_.id(), name.c_str()) > 0;
+  return check_read(H5Aexists(handle_.id(), name.c_str()), place(), "the attributes") > 0;
 }
 
 std::string Hdf5Object::string_attribute(const std::string& name) const {
@@ -122,7 +127,8 @@ double Hdf5Object::double_attribute(const std::string& name) const {
   return read_number<double>(attribute, H5T_NATIVE_DOUBLE);
 }
 
-std::vector<std::int64_t> Hdf5Object::int64_array_attribute(const std::string& name) const {
+std::vector<std::int64_t> Hdf5Object::int64_array_attribute(
+    const std::string& name) const {
   const Attribute attribute = open_attribute(handle_.id(), name, place());
   require_class(attribute, H5T_INTEGER, "an array of integers");
   return read_numbers<std::int64_t>(attribute, H5T_NATIVE_INT64);
@@ -131,7 +137,8 @@ std::vector<std::int64_t> Hdf5Object::int64_array_attribute(const std::string& n
 std::string Hdf5Object::attribute_text(const std::string& name, bool exact) const {
   const Attribute attribute = open_attribute(handle_.id(), name, place());
   switch (attribute.type_class) {
-    case H5T_STRING: return read_string(attribute);
+    case H5T_STRING:
+      return read_string(attribute);
     case H5T_INTEGER:
       return fmt::format(
           "{}", fmt::join(read_numbers<std::int64_t>(attribute, H5T_NATIVE_INT64), " "));
@@ -140,7 +147,8 @@ std::string Hdf5Object::attribute_text(const std::string& name, bool exact) cons
       return exact ? fmt::format("{:.17g}", fmt::join(values, " "))
                    : fmt::format("{}", fmt::join(values, " "));
     }
-    default: return "(of another type)";
+    default:
+      return "(of another type)";
   }
 }
 
@@ -182,7 +190,8 @@ void Hdf5Object::set_attribute(const std::string& name, double value) {
   write_attribute(name, H5T_IEEE_F64LE, space.id(), &value);
 }
 
-void Hdf5Object::set_attribute(const std::string& name, std::span<const std::int64_t> values) {
+void Hdf5Object::set_attribute(const std::string& name,
+                               std::span<const std::int64_t> values) {
   const Hdf5Handle space = detail::make_space({static_cast<std::int64_t>(values.size())});
   write_attribute(name, H5T_STD_I64LE, space.id(), values.data());
 }

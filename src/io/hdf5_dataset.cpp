@@ -30,7 +30,8 @@ tensor::Shape space_shape(std::int64_t space, const std::string& place) {
                 "{} is empty", place);
   const auto rank = check_read(H5Sget_simple_extent_ndims(space), place, "the shape");
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
-  check_read(H5Sget_simple_extent_dims(space, extents.data(), nullptr), place, "the shape");
+  check_read(H5Sget_simple_extent_dims(space, extents.data(), nullptr), place,
+             "the shape");
   // The product of the extents must stay far from overflow, also times the element size.
   std::int64_t room = std::int64_t{1} << 56;
   for (const hsize_t extent : extents) {
@@ -57,21 +58,30 @@ H5T_conv_ret_t refuse_out_of_range(H5T_conv_except_t problem, hid_t, hid_t, void
 
 hid_t memory_type(Hdf5Type type) {
   switch (type) {
-    case Hdf5Type::kF64: return H5T_NATIVE_DOUBLE;
-    case Hdf5Type::kF32: return H5T_NATIVE_FLOAT;
-    case Hdf5Type::kInt32: return H5T_NATIVE_INT32;
-    case Hdf5Type::kInt64: return H5T_NATIVE_INT64;
-    case Hdf5Type::kUint16: return H5T_NATIVE_UINT16;
-    default: return H5T_NATIVE_UINT8;
+    case Hdf5Type::kF64:
+      return H5T_NATIVE_DOUBLE;
+    case Hdf5Type::kF32:
+      return H5T_NATIVE_FLOAT;
+    case Hdf5Type::kInt32:
+      return H5T_NATIVE_INT32;
+    case Hdf5Type::kInt64:
+      return H5T_NATIVE_INT64;
+    case Hdf5Type::kUint16:
+      return H5T_NATIVE_UINT16;
+    default:
+      return H5T_NATIVE_UINT8;
   }
 }
 
 Hdf5Kind kind_of(std::int64_t type) {
   switch (H5Tget_class(type)) {
     case H5T_INTEGER:
-    case H5T_ENUM: return Hdf5Kind::kInteger;  // h5py writes booleans as an enumeration
-    case H5T_FLOAT: return Hdf5Kind::kFloat;
-    default: return Hdf5Kind::kOther;
+    case H5T_ENUM:
+      return Hdf5Kind::kInteger;  // h5py writes booleans as an enumeration
+    case H5T_FLOAT:
+      return Hdf5Kind::kFloat;
+    default:
+      return Hdf5Kind::kOther;
   }
 }
 
@@ -98,9 +108,9 @@ std::size_t box_count(const tensor::Shape& shape, const tensor::Shape& offset,
   PLEAT_ASSERT(offset.size() == shape.size() && extent.size() == shape.size(),
                "{}: a box of another rank", place);
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    PLEAT_ASSERT(offset[dim] >= 0 && extent[dim] >= 0 &&
-                     offset[dim] <= shape[dim] - extent[dim],
-                 "{}: the box leaves the data set in dimension {}", place, dim);
+    PLEAT_ASSERT(
+        offset[dim] >= 0 && extent[dim] >= 0 && offset[dim] <= shape[dim] - extent[dim],
+        "{}: the box leaves the data set in dimension {}", place, dim);
   }
   return static_cast<std::size_t>(tensor::element_count(extent));
 }
@@ -118,7 +128,8 @@ Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string file, std::string path)
   const Hdf5Handle space(check_read(H5Dget_space(handle_.id()), place(), "the shape"),
                          H5Sclose);
   shape_ = detail::space_shape(space.id(), place());
-  const Hdf5Handle type(check_read(H5Dget_type(handle_.id()), place(), "the type"), H5Tclose);
+  const Hdf5Handle type(check_read(H5Dget_type(handle_.id()), place(), "the type"),
+                        H5Tclose);
   kind_ = kind_of(type.id());
 }
 
@@ -126,7 +137,8 @@ std::string Hdf5Dataset::type_text() const {
   const Hdf5Handle type(H5Dget_type(handle_.id()), H5Tclose);
   const std::size_t bits = 8 * H5Tget_size(type.id());
   if (kind_ == Hdf5Kind::kInteger) {
-    return fmt::format("{}int{}", H5Tget_sign(type.id()) == H5T_SGN_NONE ? "u" : "", bits);
+    return fmt::format("{}int{}", H5Tget_sign(type.id()) == H5T_SGN_NONE ? "u" : "",
+                       bits);
   }
   if (kind_ != Hdf5Kind::kFloat) return "other";
   const bool brain = H5Tequal(type.id(), detail::file_type(Hdf5Type::kBf16).id()) > 0;
@@ -140,8 +152,8 @@ ElementType Hdf5Dataset::element_type() const {
     const Hdf5Handle expected = detail::file_type(hdf5_type(candidate));
     if (H5Tequal(type.id(), expected.id()) > 0) return candidate;
   }
-  PLEAT_FAIL(InputError, "PL0302", "{} is of type {}, expected F64, F32, F16 or BF16", place(),
-             type_text());
+  PLEAT_FAIL(InputError, "PL0302", "{} is of type {}, expected F64, F32, F16 or BF16",
+             place(), type_text());
 }
 
 void Hdf5Dataset::transfer_in(std::int64_t memory_type, const tensor::Shape& offset,
@@ -170,8 +182,8 @@ template <class T>
 void Hdf5Dataset::read(const tensor::Shape& offset, const tensor::Shape& extent,
                        std::span<T> values) const {
   constexpr bool kWantsInteger = std::is_integral_v<T>;
-  PLEAT_REQUIRE(kind_ == (kWantsInteger ? Hdf5Kind::kInteger : Hdf5Kind::kFloat), InputError,
-                "PL0302", "{} holds {}, expected {}", place(), type_text(),
+  PLEAT_REQUIRE(kind_ == (kWantsInteger ? Hdf5Kind::kInteger : Hdf5Kind::kFloat),
+                InputError, "PL0302", "{} holds {}, expected {}", place(), type_text(),
                 kWantsInteger ? "integers" : "floating-point numbers");
   PLEAT_ASSERT(box_count(shape_, offset, extent, place()) == values.size(),
                "{}: the box does not fill the memory", place());
@@ -186,11 +198,11 @@ std::vector<T> Hdf5Dataset::read_all() const {
   try {
     values.resize(static_cast<std::size_t>(count()));
   } catch (const std::bad_alloc&) {
-    PLEAT_FAIL(InputError, "PL0302", "{} has {} elements, more than memory can hold", place(),
-               count());
+    PLEAT_FAIL(InputError, "PL0302", "{} has {} elements, more than memory can hold",
+               place(), count());
   } catch (const std::length_error&) {
-    PLEAT_FAIL(InputError, "PL0302", "{} has {} elements, more than memory can hold", place(),
-               count());
+    PLEAT_FAIL(InputError, "PL0302", "{} has {} elements, more than memory can hold",
+               place(), count());
   }
   read<T>(tensor::Shape(shape_.size(), 0), shape_, values);
   return values;

@@ -32,21 +32,24 @@ class Keys {
     const json& value = need(key);
     PLEAT_REQUIRE(value.is_number_integer(), InputError, "PL0406",
                   "{}: '{}' is {}, expected an integer", place_, key, value.dump());
-    const bool inside = value.is_number_unsigned()
-                            ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most) &&
-                                  value.get<std::int64_t>() >= least
-                            : value.get<std::int64_t>() >= least;
-    PLEAT_REQUIRE(inside, InputError, "PL0406", "{}: '{}' is {}, expected {} to {}", place_, key,
-                  value.dump(), least, most);
+    const bool inside =
+        value.is_number_unsigned()
+            ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most) &&
+                  value.get<std::int64_t>() >= least
+            : value.get<std::int64_t>() >= least;
+    PLEAT_REQUIRE(inside, InputError, "PL0406", "{}: '{}' is {}, expected {} to {}",
+                  place_, key, value.dump(), least, most);
     return value.get<std::int64_t>();
   }
-  std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t least) const {
+  std::int64_t integer_or(const char* key, std::int64_t fallback,
+                          std::int64_t least) const {
     return has(key) ? integer(key, least) : fallback;
   }
   double real(const char* key) const {
     const json& value = need(key);
-    PLEAT_REQUIRE(value.is_number() && std::isfinite(value.get<double>()), InputError, "PL0406",
-                  "{}: '{}' is {}, expected a number", place_, key, value.dump());
+    PLEAT_REQUIRE(value.is_number() && std::isfinite(value.get<double>()), InputError,
+                  "PL0406", "{}: '{}' is {}, expected a number", place_, key,
+                  value.dump());
     return value.get<double>();
   }
   double real_or(const char* key, double fallback) const {
@@ -55,7 +58,8 @@ class Keys {
   bool flag_or(const char* key, bool fallback) const {
     if (!has(key)) return fallback;
     PLEAT_REQUIRE(tree_[key].is_boolean(), InputError, "PL0406",
-                  "{}: '{}' is {}, expected true or false", place_, key, tree_[key].dump());
+                  "{}: '{}' is {}, expected true or false", place_, key,
+                  tree_[key].dump());
     return tree_[key].get<bool>();
   }
   std::string text_or(const char* key, const std::string& fallback) const {
@@ -70,8 +74,8 @@ class Keys {
   }
   Keys object(const char* key) const {
     const json& value = need(key);
-    PLEAT_REQUIRE(value.is_object(), InputError, "PL0406", "{}: '{}' is not an object", place_,
-                  key);
+    PLEAT_REQUIRE(value.is_object(), InputError, "PL0406", "{}: '{}' is not an object",
+                  place_, key);
     return {value, place_ + ": " + key};
   }
   const std::string& place() const { return place_; }
@@ -94,23 +98,26 @@ plan::Family read_family(const Keys& keys) {
     if (name == text) return family;
   }
   PLEAT_FAIL(InputError, "PL0407",
-             "{}: 'model_type' is '{}', expected mixtral, qwen2_moe or qwen3_moe", keys.place(),
-             name);
+             "{}: 'model_type' is '{}', expected mixtral, qwen2_moe or qwen3_moe",
+             keys.place(), name);
 }
 
-/// Everything that changes the mathematics beyond what Pleat computes must be switched off.
+/// Everything that changes the mathematics beyond what Pleat computes must be switched
+/// off.
 void refuse_foreign_options(const Keys& keys, plan::Family family) {
   const std::string activation = keys.text_or("hidden_act", "silu");
   keys.refuse_unless(activation == "silu" || activation == "swish", "hidden_act");
   keys.refuse_unless(!keys.flag_or("attention_bias", false), "attention_bias");
   keys.refuse_unless(keys.real_or("attention_dropout", 0.0) == 0.0, "attention_dropout");
-  keys.refuse_unless(keys.real_or("router_jitter_noise", 0.0) == 0.0, "router_jitter_noise");
+  keys.refuse_unless(keys.real_or("router_jitter_noise", 0.0) == 0.0,
+                     "router_jitter_noise");
   keys.refuse_unless(!keys.has("quantization_config"), "quantization_config");
   // The Qwen families look at sliding_window only if use_sliding_window says so.
   keys.refuse_unless(!keys.flag_or("use_sliding_window", false), "use_sliding_window");
   if (family == plan::Family::kMixtral && keys.has("sliding_window")) {
     const std::int64_t window = keys.integer("sliding_window", 0);
-    const std::int64_t longest = keys.integer_or("max_position_embeddings", kLargestSize, 1);
+    const std::int64_t longest =
+        keys.integer_or("max_position_embeddings", kLargestSize, 1);
     keys.refuse_unless(window == 0 || window >= longest, "sliding_window");
   }
   if (!keys.has("layer_types")) return;
@@ -126,13 +133,16 @@ void refuse_foreign_options(const Keys& keys, plan::Family family) {
 double read_rope_theta(const Keys& keys) {
   if (keys.has("rope_scaling")) {
     const Keys scaling = keys.object("rope_scaling");
-    const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
+    const std::string type =
+        scaling.text_or("rope_type", scaling.text_or("type", "default"));
     keys.refuse_unless(type == "default", "rope_scaling");
   }
   if (!keys.has("rope_parameters")) return keys.real("rope_theta");
   const Keys rope = keys.object("rope_parameters");
-  keys.refuse_unless(rope.text_or("rope_type", "default") == "default", "rope_parameters");
-  keys.refuse_unless(rope.real_or("partial_rotary_factor", 1.0) == 1.0, "rope_parameters");
+  keys.refuse_unless(rope.text_or("rope_type", "default") == "default",
+                     "rope_parameters");
+  keys.refuse_unless(rope.real_or("partial_rotary_factor", 1.0) == 1.0,
+                     "rope_parameters");
   return rope.has("rope_theta") ? rope.real("rope_theta") : keys.real("rope_theta");
 }
 
@@ -157,8 +167,8 @@ std::vector<bool> read_qwen_pattern(const Keys& keys, std::int64_t layers) {
   }
   if (!keys.has("mlp_only_layers")) return moe_layer;
   const json& dense = keys.need("mlp_only_layers");
-  PLEAT_REQUIRE(dense.is_array(), InputError, "PL0406", "{}: 'mlp_only_layers' is not an array",
-                keys.place());
+  PLEAT_REQUIRE(dense.is_array(), InputError, "PL0406",
+                "{}: 'mlp_only_layers' is not an array", keys.place());
   for (const json& layer : dense) {
     const bool sound = layer.is_number_unsigned() &&
                        layer.get<std::uint64_t>() < static_cast<std::uint64_t>(layers);
@@ -214,7 +224,8 @@ void check_sizes(const plan::ModelConfig& model, const std::string& place) {
   try {
     plan::validate(model);
   } catch (const InputError& error) {
-    throw InputError(error.id(), place + ": " + std::string(error.what() + error.id().size() + 2));
+    throw InputError(error.id(),
+                     place + ": " + std::string(error.what() + error.id().size() + 2));
   }
 }
 
@@ -234,7 +245,8 @@ bool is_hugging_face_folder(const std::string& path) {
   return std::filesystem::is_regular_file(path + "/config.json");
 }
 
-HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& place) {
+HuggingFaceConfig parse_hugging_face_config(const std::string& text,
+                                            const std::string& place) {
   const json tree = parse_json(text, "'" + place + "'");
   const Keys keys(tree, "'" + place + "'");
   HuggingFaceConfig config{read_model(keys), read_type(keys), text};

@@ -23,13 +23,17 @@ const char* type_name(ElementType type) {
 
 const char* architecture(Family family) {
   switch (family) {
-    case Family::kMixtral: return "MixtralForCausalLM";
-    case Family::kQwen2Moe: return "Qwen2MoeForCausalLM";
-    default: return "Qwen3MoeForCausalLM";
+    case Family::kMixtral:
+      return "MixtralForCausalLM";
+    case Family::kQwen2Moe:
+      return "Qwen2MoeForCausalLM";
+    default:
+      return "Qwen3MoeForCausalLM";
   }
 }
 
-/// Softmax over the chosen logits equals softmax over all, divided by the sum of the chosen.
+/// Softmax over the chosen logits equals softmax over all, divided by the sum of the
+/// chosen.
 bool normalizes(const plan::MoeConfig& moe) {
   return moe.normalize || moe.score == plan::RouterScore::kSoftmaxAfterTopK;
 }
@@ -42,8 +46,8 @@ std::vector<std::int64_t> dense_layers(const ModelConfig& model) {
   return layers;
 }
 
-/// The two library generations look for the rope frequency and the type in different keys;
-/// both get theirs.
+/// The two library generations look for the rope frequency and the type in different
+/// keys; both get theirs.
 void set_for_both_generations(Json& tree, const ModelConfig& model, ElementType type) {
   if (!tree.contains("rope_parameters") || !tree["rope_parameters"].is_object()) {
     tree["rope_parameters"] = Json::object();

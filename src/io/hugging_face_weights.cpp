@@ -8,8 +8,8 @@ namespace pleat::io {
 
 namespace {
 
-/// Files of tied models may repeat the embedding as the head, and old ones hold the rotary
-/// table; neither is a parameter.
+/// Files of tied models may repeat the embedding as the head, and old ones hold the
+/// rotary table; neither is a parameter.
 bool is_redundant(const SafetensorsReader& reader, const std::string& name) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   const std::string embedding = "model.embed_tokens.weight";
@@ -27,8 +27,8 @@ std::vector<std::string> differences(const SafetensorsReader& reader,
     }
     const tensor::Shape& shape = reader.at(parameter.name).shape;
     if (shape == parameter.global_shape) continue;
-    found.push_back(fmt::format("'{}' has shape [{}], config.json says [{}]", parameter.name,
-                                fmt::join(shape, ", "),
+    found.push_back(fmt::format("'{}' has shape [{}], config.json says [{}]",
+                                parameter.name, fmt::join(shape, ", "),
                                 fmt::join(parameter.global_shape, ", ")));
   }
   for (const SafetensorsEntry& entry : reader.entries()) {
@@ -41,7 +41,8 @@ std::vector<std::string> differences(const SafetensorsReader& reader,
 
 /// Copies the box that this rank holds out of a whole tensor, row by row.
 template <class T>
-void copy_box(const tensor::ParameterSpec& parameter, const std::vector<T>& whole, T* local) {
+void copy_box(const tensor::ParameterSpec& parameter, const std::vector<T>& whole,
+              T* local) {
   const std::size_t rank = parameter.global_shape.size();
   const std::int64_t run = rank == 0 ? 1 : parameter.local_shape.back();
   const std::int64_t rows = parameter.local_count() / std::max<std::int64_t>(1, run);
@@ -69,9 +70,10 @@ void check_hugging_face_tensors(const SafetensorsReader& reader,
   if (found.empty()) return;
   const std::size_t all = found.size();
   found.resize(std::min(all, kShown));
-  PLEAT_FAIL(InputError, "PL0408",
-             "'{}' does not hold the tensors of its config.json; {} of {} differences:\n  {}",
-             reader.files().front(), found.size(), all, fmt::join(found, "\n  "));
+  PLEAT_FAIL(
+      InputError, "PL0408",
+      "'{}' does not hold the tensors of its config.json; {} of {} differences:\n  {}",
+      reader.files().front(), found.size(), all, fmt::join(found, "\n  "));
 }
 
 template <class T>
@@ -80,7 +82,8 @@ void load_hugging_face_weights(const std::string& folder,
   const SafetensorsReader reader(folder);
   check_hugging_face_tensors(reader, weights.layout());
   for (const tensor::ParameterSpec& parameter : weights.layout().parameters()) {
-    std::vector<T> whole(static_cast<std::size_t>(tensor::element_count(parameter.global_shape)));
+    std::vector<T> whole(
+        static_cast<std::size_t>(tensor::element_count(parameter.global_shape)));
     reader.read<T>(reader.at(parameter.name), whole);
     const auto device = weights.flat(parameter);
     const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), device);

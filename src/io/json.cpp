@@ -35,9 +35,11 @@ class Guard final : public nlohmann::json_sax<json> {
     complaint_ = fmt::format("the key '{}' occurs twice", key);
     return false;
   }
-  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
+  bool parse_error(std::size_t, const std::string&,
+                   const json::exception& error) override {
     const std::string text = error.what();
-    const std::size_t begin = text.find("] ");  // after "[json.exception.parse_error.101]"
+    const std::size_t begin =
+        text.find("] ");  // after "[json.exception.parse_error.101]"
     complaint_ = begin == std::string::npos ? text : text.substr(begin + 2);
     return false;
   }
@@ -67,7 +69,8 @@ json parse_json(std::string_view text, const std::string& place, std::size_t dep
   PLEAT_REQUIRE(sound, InputError, "PL0401", "{} is not valid JSON: {}", place,
                 guard.complaint());
   json tree = json::parse(text);
-  PLEAT_REQUIRE(tree.is_object(), InputError, "PL0401", "{}: expected a JSON object", place);
+  PLEAT_REQUIRE(tree.is_object(), InputError, "PL0401", "{}: expected a JSON object",
+                place);
   return tree;
 }
 

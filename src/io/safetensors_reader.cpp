@@ -38,9 +38,11 @@ void read_fully(int file, std::span<std::byte> bytes, std::int64_t offset,
 }
 
 std::int64_t unsigned_number(const json& value, const std::string& what) {
-  const bool sound = value.is_number_unsigned() &&
-                     value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kLargestCount);
-  PLEAT_REQUIRE(sound, InputError, "PL0402", "{} is not a sensible non-negative integer", what);
+  const bool sound =
+      value.is_number_unsigned() &&
+      value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kLargestCount);
+  PLEAT_REQUIRE(sound, InputError, "PL0402", "{} is not a sensible non-negative integer",
+                what);
   return value.get<std::int64_t>();
 }
 
@@ -51,12 +53,14 @@ const json& member(const json& object, const char* key, const std::string& what)
 }
 
 tensor::Shape parse_shape(const json& value, const std::string& what) {
-  PLEAT_REQUIRE(value.is_array(), InputError, "PL0402", "{}: 'shape' is not an array", what);
+  PLEAT_REQUIRE(value.is_array(), InputError, "PL0402", "{}: 'shape' is not an array",
+                what);
   tensor::Shape shape;
   std::int64_t room = kLargestCount;
   for (const json& extent : value) {
     shape.push_back(unsigned_number(extent, what + ": an extent of 'shape'"));
-    PLEAT_REQUIRE(shape.back() <= room, InputError, "PL0402", "{}: 'shape' is too large", what);
+    PLEAT_REQUIRE(shape.back() <= room, InputError, "PL0402", "{}: 'shape' is too large",
+                  what);
     if (shape.back() > 0) room /= shape.back();
   }
   return shape;
@@ -68,7 +72,8 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value,
   SafetensorsEntry entry;
   entry.name = name;
   const json& type = member(value, "dtype", what);
-  PLEAT_REQUIRE(type.is_string(), InputError, "PL0402", "{}: 'dtype' is not a text", what);
+  PLEAT_REQUIRE(type.is_string(), InputError, "PL0402", "{}: 'dtype' is not a text",
+                what);
   const auto known = parse_element_type(type.get<std::string>());
   PLEAT_REQUIRE(known.has_value(), InputError, "PL0403",
                 "{} has dtype '{}', expected F64, F32, F16 or BF16\nHINT: quantized and "
@@ -83,9 +88,10 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value,
   entry.end = unsigned_number(offsets[1], what + ": 'data_offsets'");
   const std::int64_t bytes = tensor::element_count(entry.shape) *
                              static_cast<std::int64_t>(element_size(entry.type));
-  PLEAT_REQUIRE(entry.begin <= entry.end && entry.end - entry.begin == bytes, InputError,
-                "PL0402", "{} needs {} bytes by its shape and dtype, but 'data_offsets' is [{}, {}]",
-                what, bytes, entry.begin, entry.end);
+  PLEAT_REQUIRE(
+      entry.begin <= entry.end && entry.end - entry.begin == bytes, InputError, "PL0402",
+      "{} needs {} bytes by its shape and dtype, but 'data_offsets' is [{}, {}]", what,
+      bytes, entry.begin, entry.end);
   return entry;
 }
 
@@ -97,9 +103,10 @@ void check_coverage(std::vector<SafetensorsEntry>& entries, std::int64_t data_by
   });
   std::int64_t reached = 0;
   for (const SafetensorsEntry& entry : entries) {
-    PLEAT_REQUIRE(entry.end <= data_bytes, InputError, "PL0402",
-                  "'{}' is truncated: tensor '{}' ends at byte {} of its data, the file has {}",
-                  path, entry.name, entry.end, data_bytes);
+    PLEAT_REQUIRE(
+        entry.end <= data_bytes, InputError, "PL0402",
+        "'{}' is truncated: tensor '{}' ends at byte {} of its data, the file has {}",
+        path, entry.name, entry.end, data_bytes);
     PLEAT_REQUIRE(entry.begin == reached, InputError, "PL0402",
                   "'{}': tensor '{}' begins at byte {} of the data, expected {}", path,
                   entry.name, entry.begin, reached);
@@ -118,21 +125,23 @@ std::string read_header(int file, std::int64_t file_bytes, const std::string& pa
   read_fully(file, prefix, 0, path);
   std::uint64_t length = 0;
   std::memcpy(&length, prefix.data(), prefix.size());
-  PLEAT_REQUIRE(length <= static_cast<std::uint64_t>(kLargestHeader) &&
-                    static_cast<std::int64_t>(length) <= file_bytes - 8,
-                InputError, "PL0402",
-                "'{}' is not a safetensors file, or truncated: it announces a header of {} "
-                "bytes and has {}",
-                path, length, file_bytes);
+  PLEAT_REQUIRE(
+      length <= static_cast<std::uint64_t>(kLargestHeader) &&
+          static_cast<std::int64_t>(length) <= file_bytes - 8,
+      InputError, "PL0402",
+      "'{}' is not a safetensors file, or truncated: it announces a header of {} "
+      "bytes and has {}",
+      path, length, file_bytes);
   std::string text(length, '\0');
   read_fully(file, std::as_writable_bytes(std::span<char>(text)), 8, path);
   offset = 8 + static_cast<std::int64_t>(length);
   return text;
 }
 
-std::map<std::string, std::string> parse_metadata(const json& value, const std::string& path) {
-  PLEAT_REQUIRE(value.is_object(), InputError, "PL0402", "'{}': '__metadata__' is no object",
-                path);
+std::map<std::string, std::string> parse_metadata(const json& value,
+                                                  const std::string& path) {
+  PLEAT_REQUIRE(value.is_object(), InputError, "PL0402",
+                "'{}': '__metadata__' is no object", path);
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.items()) {
     PLEAT_REQUIRE(text.is_string(), InputError, "PL0402",
@@ -172,10 +181,11 @@ SafetensorsReader::SafetensorsReader(const std::string& path) {
     open_file(single);
     return;
   }
-  PLEAT_REQUIRE(std::filesystem::exists(index), InputError, "PL0401",
-                "'{}' has neither model.safetensors nor model.safetensors.index.json\n"
-                "HINT: other formats (.bin, .pt) must be converted with transformers first.",
-                path);
+  PLEAT_REQUIRE(
+      std::filesystem::exists(index), InputError, "PL0401",
+      "'{}' has neither model.safetensors nor model.safetensors.index.json\n"
+      "HINT: other formats (.bin, .pt) must be converted with transformers first.",
+      path);
   open_shards(path, index);
 }
 
@@ -184,7 +194,8 @@ void SafetensorsReader::open_file(const std::string& path) {
   struct stat status {};
   PLEAT_REQUIRE(file.get() >= 0 && fstat(file.get(), &status) == 0, InputError, "PL0401",
                 "cannot open '{}': {}", path, std::strerror(errno));
-  PLEAT_REQUIRE(S_ISREG(status.st_mode), InputError, "PL0401", "'{}' is not a file", path);
+  PLEAT_REQUIRE(S_ISREG(status.st_mode), InputError, "PL0401", "'{}' is not a file",
+                path);
   std::int64_t data = 0;
   const std::string header = read_header(file.get(), status.st_size, path, data);
   const json table = parse_json(header, "the header of '" + path + "'", 4);
@@ -202,8 +213,8 @@ void SafetensorsReader::open_file(const std::string& path) {
     entry.end += data;
     entry.file = files_.size();
     const bool added = index_.emplace(entry.name, entries_.size()).second;
-    PLEAT_REQUIRE(added, InputError, "PL0404", "'{}': tensor '{}' is in another shard too",
-                  path, entry.name);
+    PLEAT_REQUIRE(added, InputError, "PL0404",
+                  "'{}': tensor '{}' is in another shard too", path, entry.name);
     entries_.push_back(std::move(entry));
   }
   paths_.push_back(path);
@@ -219,12 +230,14 @@ void SafetensorsReader::open_shards(const std::string& folder, const std::string
     open_file(folder + "/" + file);
   }
   for (const auto& [name, file] : expected) {
-    PLEAT_REQUIRE(contains(name) && at(name).file == shards.at(file), InputError, "PL0404",
-                  "'{}' says that tensor '{}' is in '{}', but it is not", index, name, file);
+    PLEAT_REQUIRE(contains(name) && at(name).file == shards.at(file), InputError,
+                  "PL0404", "'{}' says that tensor '{}' is in '{}', but it is not", index,
+                  name, file);
   }
   for (const SafetensorsEntry& entry : entries_) {
     PLEAT_REQUIRE(expected.contains(entry.name), InputError, "PL0404",
-                  "'{}' does not list tensor '{}' of '{}'", index, entry.name, file_of(entry));
+                  "'{}' does not list tensor '{}' of '{}'", index, entry.name,
+                  file_of(entry));
   }
 }
 

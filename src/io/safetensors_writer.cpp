@@ -24,8 +24,8 @@ void write_fully(int file, std::span<const std::byte> bytes, std::int64_t offset
                                static_cast<off_t>(offset) + static_cast<off_t>(done));
     if (put < 0 && errno == EINTR) continue;
     PLEAT_REQUIRE(put >= 0, IoError, "PL0405",
-                  "cannot write '{}': {}\nHINT: check free space, quota and permissions.", path,
-                  std::strerror(errno));
+                  "cannot write '{}': {}\nHINT: check free space, quota and permissions.",
+                  path, std::strerror(errno));
     done += static_cast<std::size_t>(put);
   }
 }
@@ -53,7 +53,8 @@ std::string header_text(const std::vector<SafetensorsEntry>& tensors, std::size_
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(std::string folder, std::vector<SafetensorsEntry> tensors,
+SafetensorsWriter::SafetensorsWriter(std::string folder,
+                                     std::vector<SafetensorsEntry> tensors,
                                      std::int64_t shard_bytes)
     : folder_(std::move(folder)), tensors_(std::move(tensors)) {
   // Wide types first, so that every tensor is aligned to its own element size.
@@ -84,8 +85,8 @@ void SafetensorsWriter::assign_files(std::int64_t shard_bytes) {
   const std::size_t files = file + 1;
   for (std::size_t i = 0; i < files; ++i) {
     paths_.push_back(files == 1 ? folder_ + "/model.safetensors"
-                                : fmt::format("{}/model-{:05}-of-{:05}.safetensors", folder_,
-                                              i + 1, files));
+                                : fmt::format("{}/model-{:05}-of-{:05}.safetensors",
+                                              folder_, i + 1, files));
   }
 }
 
@@ -111,7 +112,8 @@ void SafetensorsWriter::write_headers() {
 
 void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> bytes) {
   const auto found = index_.find(name);
-  PLEAT_ASSERT(found != index_.end(), "tensor '{}' was not listed or is written twice", name);
+  PLEAT_ASSERT(found != index_.end(), "tensor '{}' was not listed or is written twice",
+               name);
   const SafetensorsEntry& entry = tensors_[found->second];
   PLEAT_ASSERT(static_cast<std::int64_t>(bytes.size()) == entry.end - entry.begin,
                "tensor '{}' has {} bytes", name, bytes.size());
@@ -129,7 +131,8 @@ void SafetensorsWriter::write_index() const {
                        quoted(file));
   }
   const std::string text = fmt::format(
-      "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{{}\n  }}\n}}\n",
+      "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{{}\n  "
+      "}}\n}}\n",
       total, map);
   write_durably(folder_ + "/model.safetensors.index.json", text);
 }

@@ -34,8 +34,8 @@ std::string tensor_path(TensorGroup group, const std::string& name);
 
 /// \brief Writes one checkpoint into `PATH.tmp`, which commit() turns into PATH.
 ///
-/// Constructor, declare() and commit() are collective over the communicator; write() is not.
-/// Every element must be written by exactly one rank.
+/// Constructor, declare() and commit() are collective over the communicator; write() is
+/// not. Every element must be written by exactly one rank.
 class CheckpointWriter {
  public:
   /// \throws IoError PL0303
@@ -46,7 +46,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// \brief Makes the data set; the same sequence of calls on every rank.
-  void declare(TensorGroup group, const tensor::ParameterSpec& parameter, ElementType type);
+  void declare(TensorGroup group, const tensor::ParameterSpec& parameter,
+               ElementType type);
   /// \brief Writes this rank's box of a declared tensor of T's own type.
   template <class T>
   void write(TensorGroup group, const tensor::ParameterSpec& parameter,
@@ -77,8 +78,8 @@ class CheckpointWriter {
 /// \brief Reads checkpoints; every rank for itself.
 class CheckpointReader {
  public:
-  /// \brief Opens, checks the format version and the checksum of all attributes and of the
-  /// table of tensors. \throws InputError PL0301, PL0302, PL0305 to PL0307
+  /// \brief Opens, checks the format version and the checksum of all attributes and of
+  /// the table of tensors. \throws InputError PL0301, PL0302, PL0305 to PL0307
   explicit CheckpointReader(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
@@ -121,8 +122,14 @@ class CheckpointReader {
   std::map<std::string, Entry> entries_;  ///< by path
 };
 
-/// \brief True for a file that begins like a checkpoint (an HDF5 file with a format_version).
+/// \brief True for a file that ends in ".h5" or begins like an HDF5 file: damaged or not,
+/// it is CheckpointReader that tells more.
 bool is_checkpoint(const std::string& path);
+
+/// \brief Checks that a group holds exactly the tensors of the layout.
+/// \throws InputError PL0309 lists the first differences
+void check_checkpoint_tensors(const CheckpointReader& reader, TensorGroup group,
+                              const tensor::ParameterLayout& layout);
 
 /// \brief "step_00000020.h5".
 std::string checkpoint_name(std::int64_t step);
@@ -139,22 +146,24 @@ std::string save_checkpoint(const std::string& folder, const CheckpointInfo& inf
 /// \throws InputError PL0309 a checkpoint of another model (the first differences are
 ///   listed), PL0311 without optimizer state
 template <class T>
-CheckpointInfo load_checkpoint(const std::string& path, const tensor::FlatTensors<T>& weights,
+CheckpointInfo load_checkpoint(const std::string& path,
+                               const tensor::FlatTensors<T>& weights,
                                const tensor::FlatTensors<T>& first_moment,
                                const tensor::FlatTensors<T>& second_moment);
 
 /// \brief Reads the weights alone, converted from any stored type (model.init).
 template <class T>
-CheckpointInfo load_parameters(const std::string& path, const tensor::FlatTensors<T>& weights);
+CheckpointInfo load_parameters(const std::string& path,
+                               const tensor::FlatTensors<T>& weights);
 
-/// \brief The newest undamaged checkpoint of a folder: the one that LATEST names, else the
-/// newest; where that one is damaged, a warning and the one before it.
-/// \return nothing where there is no folder or no checkpoint in it
-/// \throws InputError PL0312 all are damaged
+/// \brief The newest undamaged checkpoint of a folder: the one that LATEST names, else
+/// the newest; where that one is damaged, a warning and the one before it. \return
+/// nothing where there is no folder or no checkpoint in it \throws InputError PL0312 all
+/// are damaged
 std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log& log);
 
-/// \brief Removes all but the newest `keep` checkpoints (0: keeps all), never the one that
-/// LATEST names, and temporary files that a kill left behind. Call on one rank.
+/// \brief Removes all but the newest `keep` checkpoints (0: keeps all), never the one
+/// that LATEST names, and temporary files that a kill left behind. Call on one rank.
 void prune_checkpoints(const std::string& folder, std::int64_t keep);
 
 }  // namespace pleat::io

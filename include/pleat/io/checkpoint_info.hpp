@@ -32,8 +32,8 @@ struct CheckpointInfo {
 /// \brief Writes every field as an attribute of the root. \throws IoError PL0303
 void write_checkpoint_info(Hdf5Group& root, const CheckpointInfo& info);
 
-/// \brief Reads them. \throws InputError PL0302 an attribute is missing or ill-typed, PL0305
-/// not a checkpoint, PL0306 a newer format
+/// \brief Reads them. \throws InputError PL0302 an attribute is missing or ill-typed,
+/// PL0305 not a checkpoint, PL0306 a newer format
 CheckpointInfo read_checkpoint_info(const Hdf5Group& root);
 
 /// \brief One line of the text that `metadata_checksum` covers, for one data set.

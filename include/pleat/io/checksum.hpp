@@ -11,9 +11,9 @@
 ///              x ^= x >> 27;  x *= 0x94d049bb133111eb;  x ^= x >> 31
 ///     checksum = sum over i of mix(b_i + mix((i + 1) * 0x9e3779b97f4a7c15))
 ///
-/// `mix` (the finalizer of SplitMix64) is a bijection, so a change that is confined to one
-/// element always changes the sum; any other escapes with probability 2^-64. Parts computed
-/// by different ranks are simply added.
+/// `mix` (the finalizer of SplitMix64) is a bijection, so a change that is confined to
+/// one element always changes the sum; any other escapes with probability 2^-64. Parts
+/// computed by different ranks are simply added.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,8 +37,8 @@ constexpr std::uint64_t checksum_term(std::uint64_t index, std::uint64_t bits) {
   return checksum_mix(bits + checksum_mix((index + 1) * 0x9e3779b97f4a7c15ULL));
 }
 
-/// \brief Checksum of consecutive elements, the first of which has the given global index.
-/// \tparam T  float or double
+/// \brief Checksum of consecutive elements, the first of which has the given global
+/// index. \tparam T  float or double
 template <class T>
 std::uint64_t content_checksum(std::span<const T> values, std::uint64_t first_index = 0);
 
@@ -49,7 +49,8 @@ std::uint64_t content_checksum(ElementType type, std::span<const std::byte> byte
 /// \brief Checksum of a box inside a global shape.
 /// \param bytes  the elements of the box, row-major in box_shape
 std::uint64_t box_checksum(ElementType type, std::span<const std::byte> bytes,
-                           const tensor::Shape& global_shape, const tensor::Shape& box_offset,
+                           const tensor::Shape& global_shape,
+                           const tensor::Shape& box_offset,
                            const tensor::Shape& box_shape);
 
 }  // namespace pleat::io

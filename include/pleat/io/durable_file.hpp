@@ -23,7 +23,8 @@ void rename_durably(const std::string& from, const std::string& to);
 /// \brief Writes `PATH.tmp`, then renames it. \throws IoError PL0310
 void write_durably(const std::string& path, std::string_view text);
 
-/// \brief A whole small file. \throws InputError PL0401 unreadable or larger than the limit
+/// \brief A whole small file. \throws InputError PL0401 unreadable or larger than the
+/// limit
 std::string read_small_file(const std::string& path, std::int64_t limit = 16 << 20);
 
 }  // namespace pleat::io

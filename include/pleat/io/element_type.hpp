@@ -12,8 +12,8 @@
 
 namespace pleat::io {
 
-/// \brief IEEE 754 binary64, binary32, binary16, and bfloat16 (1 sign, 8 exponent, 7 mantissa
-/// bits); little-endian in files.
+/// \brief IEEE 754 binary64, binary32, binary16, and bfloat16 (1 sign, 8 exponent, 7
+/// mantissa bits); little-endian in files.
 enum class ElementType { kF64, kF32, kF16, kBf16 };
 
 std::size_t element_size(ElementType type);
@@ -25,15 +25,16 @@ std::optional<ElementType> parse_element_type(std::string_view name);
 
 /// \brief The file type that holds a T without change; T is float or double.
 template <class T>
-inline constexpr ElementType kElementTypeOf =
-    sizeof(T) == sizeof(double) ? ElementType::kF64 : ElementType::kF32;
+inline constexpr ElementType kElementTypeOf = sizeof(T) == sizeof(double)
+                                                  ? ElementType::kF64
+                                                  : ElementType::kF32;
 
-/// \brief Decodes elements as they lie in a file. Exact but for F64 read to float, which is
-/// rounded to nearest even.
-/// \tparam T  float or double
-/// \param bytes  values.size() elements of the type
+/// \brief Decodes elements as they lie in a file. Exact but for F64 read to float, which
+/// is rounded to nearest even. \tparam T  float or double \param bytes  values.size()
+/// elements of the type
 template <class T>
-void decode_elements(ElementType type, std::span<const std::byte> bytes, std::span<T> values);
+void decode_elements(ElementType type, std::span<const std::byte> bytes,
+                     std::span<T> values);
 
 /// \brief Encodes values as elements of a file, rounded once, to nearest even.
 /// \tparam T  float or double

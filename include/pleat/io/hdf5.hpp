@@ -59,7 +59,8 @@ class Hdf5Object {
   /// \param exact  floating-point numbers with 17 digits, else as short as they can be
   std::string attribute_text(const std::string& name, bool exact = false) const;
 
-  /// Replace what was there; collective over the file's communicator. \throws IoError PL0303
+  /// Replace what was there; collective over the file's communicator. \throws IoError
+  /// PL0303
   void set_attribute(const std::string& name, std::string_view value);
   void set_attribute(const std::string& name, const char* value);
   void set_attribute(const std::string& name, std::int64_t value);
@@ -80,8 +81,8 @@ class Hdf5Object {
 
 enum class Hdf5Kind { kInteger, kFloat, kOther };
 
-/// \brief An array in a file. Boxes are given by the offset of their first element and their
-/// extents, both with one entry per dimension; memory is row-major.
+/// \brief An array in a file. Boxes are given by the offset of their first element and
+/// their extents, both with one entry per dimension; memory is row-major.
 class Hdf5Dataset : public Hdf5Object {
  public:
   const tensor::Shape& shape() const { return shape_; }
@@ -89,15 +90,19 @@ class Hdf5Dataset : public Hdf5Object {
   Hdf5Kind kind() const { return kind_; }
   /// \brief e.g. "int32", "float64", "bfloat16"; for messages and listings.
   std::string type_text() const;
-  /// \brief The floating-point type of the file. \throws InputError PL0302 not one of the four
+  /// \brief The floating-point type of the file. \throws InputError PL0302 not one of the
+  /// four
   ElementType element_type() const;
 
-  /// \brief Reads a box, converted from whatever integer or floating-point type the file has.
-  /// \tparam T  std::int32_t, std::int64_t, std::uint8_t (integer data sets, also booleans);
+  /// \brief Reads a box, converted from whatever integer or floating-point type the file
+  /// has. \tparam T  std::int32_t, std::int64_t, std::uint8_t (integer data sets, also
+  /// booleans);
   ///   float, double (floating-point data sets)
-  /// \throws InputError PL0302 unreadable or of another kind; PL0304 a value does not fit T
+  /// \throws InputError PL0302 unreadable or of another kind; PL0304 a value does not fit
+  /// T
   template <class T>
-  void read(const tensor::Shape& offset, const tensor::Shape& extent, std::span<T> values) const;
+  void read(const tensor::Shape& offset, const tensor::Shape& extent,
+            std::span<T> values) const;
   /// \brief Reads everything.
   template <class T>
   std::vector<T> read_all() const;

@@ -25,14 +25,18 @@ bool is_hugging_face_folder(const std::string& path);
 
 /// \brief Reads FOLDER/config.json. The auxiliary coefficient is taken from
 /// `router_aux_loss_coef`; the z-loss is not known to these families and stays 0.
-/// \throws InputError PL0406 unreadable or ill-typed, PL0407 a family or an option (sliding
-///   window, rope scaling, attention bias, another activation, ...) that Pleat does not have
+/// \throws InputError PL0406 unreadable or ill-typed, PL0407 a family or an option
+/// (sliding
+///   window, rope scaling, attention bias, another activation, ...) that Pleat does not
+///   have
 HuggingFaceConfig read_hugging_face_config(const std::string& folder);
 /// \brief The same from the text. \param place  for messages
-HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& place);
+HuggingFaceConfig parse_hugging_face_config(const std::string& text,
+                                            const std::string& place);
 
 /// \brief The text of a config.json, readable by transformers 4.5x and 5.
-/// \param original  text of the config.json that the model came from, whose other keys are
+/// \param original  text of the config.json that the model came from, whose other keys
+/// are
 ///   kept, or empty
 std::string hugging_face_config_text(const plan::ModelConfig& model, ElementType type,
                                      const std::string& original);

@@ -24,14 +24,14 @@ struct SafetensorsEntry {
   tensor::Shape shape;
   std::int64_t begin = 0;  ///< first byte, counted from the start of the file
   std::int64_t end = 0;
-  std::size_t file = 0;    ///< which of the reader's files
+  std::size_t file = 0;  ///< which of the reader's files
 };
 
 /// \brief Reads one file, or a folder with `model.safetensors` or the shards that its
 /// `model.safetensors.index.json` lists.
 ///
-/// All tables are checked when it is opened: types, sizes against shapes, offsets within the
-/// file, without gap or overlap, no name twice, index and shards in agreement.
+/// All tables are checked when it is opened: types, sizes against shapes, offsets within
+/// the file, without gap or overlap, no name twice, index and shards in agreement.
 /// \throws InputError PL0401 to PL0404
 class SafetensorsReader {
  public:
@@ -62,8 +62,8 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// \brief Writes `model.safetensors`, or shards with their index where one file would exceed
-/// the limit, into a folder. The same tensors give the same bytes.
+/// \brief Writes `model.safetensors`, or shards with their index where one file would
+/// exceed the limit, into a folder. The same tensors give the same bytes.
 class SafetensorsWriter {
  public:
   /// \param tensors  name, type and shape; the rest is assigned
