@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief What the program runs on and how fast that is.
+
+#include <string>
+
+#include "pleat/base/types.hpp"
+
+namespace pleat::train {
+
+/// \brief Version, compiler, Kokkos and back end, in one line.
+std::string build_description();
+
+/// \brief Ranks, execution space, its concurrency.
+std::string describe_machine(int ranks);
+
+/// \brief FLOP/s of a square GEMM large enough to run at speed: what the MFU in metrics.csv
+/// is relative to. Takes a fraction of a second and synchronises the host.
+template <class T>
+double measure_gemm_rate(const ExecSpace& exec);
+
+}  // namespace pleat::train

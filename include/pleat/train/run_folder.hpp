@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief The folder of a run and what lies where in it.
+
+#include <string>
+
+#include "pleat/base/log.hpp"
+
+namespace pleat::train {
+
+/// \brief OUTPUT/{deck.toml, run.log, metrics.csv, checkpoints/, gradients/}.
+class RunFolder {
+ public:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string deck() const { return path_ + "/deck.toml"; }
+  std::string log() const { return path_ + "/run.log"; }
+  std::string metrics() const { return path_ + "/metrics.csv"; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string gradients() const { return path_ + "/gradients"; }
+  const std::string& path() const { return path_; }
+
+  /// \brief Makes the folder and proves that it can be written. \throws InputError PL0703
+  void create() const;
+  /// \brief Renames what an earlier run left, so that a new one starts empty and nothing is
+  /// lost.
+  void set_aside_earlier_run(Log& log) const;
+  /// \throws IoError PL0310
+  void write_deck(const std::string& resolved_deck) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace pleat::train
