@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "pleat/cli/commands.hpp"
+#include "pleat/train/trainer.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -15,8 +16,10 @@ struct TrainOptions {
   std::vector<std::string> overrides;
 };
 
-ExitCode run_train(const TrainOptions&, const Runtime&) {
-  PLEAT_FAIL(InternalError, "PL0900", "pleat train: not there yet");
+ExitCode run_train(const TrainOptions& options, const Runtime& runtime) {
+  const train::RunConfig config = train::load_run_config(options.deck, options.overrides);
+  Log log(runtime.rank() == 0);
+  return train::train(config, runtime, log);
 }
 
 }  // namespace
