@@ -16,11 +16,13 @@ void ParameterLayout::add_block(std::vector<ParameterSpec> block) {
   PLEAT_ASSERT(size_ == 0, "blocks come before finalize()");
   PLEAT_ASSERT(!block.empty(), "a block has at least one tensor");
   block_begin_.push_back(parameters_.size());
-  for (ParameterSpec& parameter : block) {
+  for (const ParameterSpec& parameter : block) {
     PLEAT_ASSERT(parameter.group == block.front().group &&
                      parameter.decayed() == block.front().decayed(),
                  "'{}' does not belong into the block of '{}'", parameter.name,
                  block.front().name);
+  }
+  for (ParameterSpec& parameter : block) {
     if (parameter.local_shape.empty()) {
       parameter.local_shape = parameter.global_shape;
       parameter.local_offset = Shape(parameter.global_shape.size(), 0);
