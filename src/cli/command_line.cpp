@@ -3,9 +3,11 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "pleat/base/spelling.hpp"
 #include "pleat/cli/commands.hpp"
 
 namespace pleat::cli {
@@ -25,6 +27,20 @@ std::string name_of_chosen(const CLI::App& program) {
   return chosen.empty() ? "pleat" : "pleat " + chosen.front()->get_name();
 }
 
+/// CLI11 says of "pleat trian" only that a command is missing.
+void require_known_command(const CLI::App& program, const std::string& word) {
+  if (word.starts_with('-')) return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands({})) {
+    names.push_back(command->get_name());
+    if (names.back() == word) return;
+  }
+  const std::string nearest = nearest_spelling(word, names);
+  PLEAT_FAIL(InputError, "PL0901", "there is no command '{}'; did you mean '{}'?\n"
+             "HINT: 'pleat --help' lists the commands.",
+             word, nearest.empty() ? "train" : nearest);
+}
+
 }  // namespace
 
 Job read_command_line(int argc, const char* const* argv) {
@@ -40,6 +56,7 @@ Job read_command_line(int argc, const char* const* argv) {
   add_inspect(program, job);
   add_generate(program, job);
   if (argc <= 1) return print_job(program.help());
+  require_known_command(program, argv[1]);
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

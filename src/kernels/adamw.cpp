@@ -40,6 +40,7 @@ void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
       KOKKOS_LAMBDA(const RowTeam& team, Index block) {
         const Index first = block * kBlock;
         const T scale = static_cast<T>(gradient_scale());
+        if (!Kokkos::isfinite(scale)) return;
         const T* gradient = gradient_N.data() + first;
         T* m = m_N.data() + first;
         T* v = v_N.data() + first;
@@ -62,7 +63,11 @@ void clip_factor(const ExecSpace& exec, double clip,
       "pleat::kernels::clip_factor", Kokkos::RangePolicy<ExecSpace>(exec, 0, 1),
       KOKKOS_LAMBDA(int) {
         norm() = Kokkos::sqrt(sum_of_squares());
-        scale() = clip > 0.0 ? Kokkos::min(1.0, clip / (norm() + 1.0e-6)) : 1.0;
+        if (!Kokkos::isfinite(norm())) {
+          scale() = norm();
+        } else {
+          scale() = clip > 0.0 ? Kokkos::min(1.0, clip / (norm() + 1.0e-6)) : 1.0;
+        }
       });
 }
 

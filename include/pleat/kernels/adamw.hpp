@@ -20,14 +20,16 @@ struct AdamWOptions {
 };
 
 /// \brief One update, N elements: w -= lr wd w, then w -= lr m^ / (sqrt(v^) + eps).
-/// \param gradient_scale  the clip factor, formed on the device
+/// \param gradient_scale  the clip factor, formed on the device; where it is not finite, nothing
+///   changes, so that the step that failed can be looked at
 template <class T>
 void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
                   const DeviceView<const double, 0>& gradient_scale,
                   const DeviceView<const T, 1>& gradient_N, const DeviceView<T, 1>& m_N,
                   const DeviceView<T, 1>& v_N, const DeviceView<T, 1>& w_N);
 
-/// \brief scale() = min(1, clip / (sqrt(sum_of_squares) + 1e-6)), 1 when clip is 0;
+/// \brief scale() = min(1, clip / (sqrt(sum_of_squares) + 1e-6)), 1 when clip is 0, not
+/// finite when the norm is not;
 /// norm() = sqrt(sum_of_squares).
 void clip_factor(const ExecSpace& exec, double clip,
                  const DeviceView<const double, 0>& sum_of_squares,

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief A run that was interrupted and resumed is bitwise the run that was not.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "pleat/io/checkpoint.hpp"
+#include "support/program.hpp"
+
+namespace pleat::test {
+namespace {
+
+constexpr const char* kDeck = R"(
+[run]
+steps = 12
+seed = 7
+[model]
+layers = 2
+hidden = 32
+heads = 4
+kv_heads = 2
+vocab = 256
+[moe]
+experts = 4
+ffn = 24
+aux_loss.coeff = 0.01
+z_loss = 0.001
+[batch]
+sequence = 16
+micro = 2
+global = 4
+[optimizer]
+lr = 5e-3
+warmup = 2
+[data]
+format = "synthetic"
+synthetic_samples = 20   # 2.4 epochs: the order crosses epochs
+split = 0.2
+[validation]
+every = 4
+[checkpoint]
+every = 1
+)";
+
+class Resume : public ProgramTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  /// Trains into a folder up to the last step or, if given, only up to `last`; the schedule
+  /// stays that of the whole run, as after a kill.
+  void train(const std::string& output, const std::string& more = "") {
+    const ProgramResult run = pleat("train deck.toml run.output=" + output +
+                                    " precision.compute=" + GetParam() + " " + more);
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+  }
+
+  /// What a kill after step `step` leaves: everything later is gone.
+  void cut_back(const std::string& output, int step) {
+    const std::filesystem::path checkpoints = path(output + "/checkpoints");
+    for (int later = step + 1; later <= 12; ++later) {
+      std::filesystem::remove(checkpoints / io::checkpoint_name(later));
+    }
+    std::ofstream(checkpoints / "LATEST") << io::checkpoint_name(step) << "\n";
+  }
+
+  void expect_same_checkpoints(const std::string& a, const std::string& b) {
+    const std::string last = "/checkpoints/" + io::checkpoint_name(12);
+    const io::CheckpointReader first(path(a + last));
+    const io::CheckpointReader second(path(b + last));
+    EXPECT_EQ(first.info().next_sample, second.info().next_sample);
+    for (const auto group : {io::TensorGroup::kParameters, io::TensorGroup::kFirstMoment,
+                             io::TensorGroup::kSecondMoment}) {
+      ASSERT_FALSE(first.names(group).empty());
+      for (const std::string& name : first.names(group)) {
+        EXPECT_EQ(first.read_raw(group, name), second.read_raw(group, name)) << name;
+      }
+    }
+  }
+
+  void expect_same_metrics(const std::string& a, const std::string& b) {
+    const auto first = read_metrics(path(a + "/metrics.csv"));
+    const auto second = read_metrics(path(b + "/metrics.csv"));
+    for (const char* column : {"step", "loss", "loss_ce", "loss_aux", "loss_z", "learning_rate",
+                               "grad_norm", "tokens", "expert_imbalance"}) {
+      ASSERT_EQ(first.at(column).size(), 12u) << column;
+      EXPECT_EQ(first.at(column), second.at(column)) << column;
+    }
+  }
+};
+
+TEST_P(Resume, FromEveryStepIsBitwiseTheUninterruptedRun) {
+  write("deck.toml", kDeck);
+  train("whole");
+  for (const int step : {1, 4, 5, 11}) {
+    SCOPED_TRACE(step);
+    std::filesystem::remove_all(path("cut"));
+    std::filesystem::copy(path("whole"), path("cut"), std::filesystem::copy_options::recursive);
+    cut_back("cut", step);
+    train("cut");
+    expect_same_checkpoints("whole", "cut");
+    expect_same_metrics("whole", "cut");
+  }
+}
+
+TEST_P(Resume, ADamagedNewestCheckpointIsNamedAndTheOneBeforeIsUsed) {
+  write("deck.toml", kDeck);
+  train("whole");
+  std::filesystem::copy(path("whole"), path("cut"), std::filesystem::copy_options::recursive);
+  cut_back("cut", 9);
+  const std::string damaged = path("cut/checkpoints/" + io::checkpoint_name(9));
+  std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) / 2);
+  const ProgramResult run =
+      pleat(std::string("train deck.toml run.output=cut precision.compute=") + GetParam());
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("WARNING"), std::string::npos) << run.output;
+  EXPECT_NE(run.output.find(io::checkpoint_name(9)), std::string::npos) << run.output;
+  expect_same_checkpoints("whole", "cut");
+  expect_same_metrics("whole", "cut");
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, Resume, ::testing::Values("fp64", "fp32"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class ResumeChoices : public ProgramTest {};
+
+TEST_F(ResumeChoices, ACompleteRunIsLeftAlone) {
+  write("deck.toml", kDeck);
+  ASSERT_EQ(pleat("train deck.toml run.output=out run.steps=3").exit_code, 0);
+  const ProgramResult again = pleat("train deck.toml run.output=out run.steps=3");
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_NE(again.output.find("the run is complete"), std::string::npos) << again.output;
+  EXPECT_EQ(read_metrics(path("out/metrics.csv")).at("step").size(), 3u);
+}
+
+TEST_F(ResumeChoices, ANewRunInAnOldFolderKeepsTheOldResults) {
+  write("deck.toml", kDeck);
+  ASSERT_EQ(pleat("train deck.toml run.output=out run.steps=3").exit_code, 0);
+  ASSERT_EQ(pleat("train deck.toml run.output=out run.steps=2 checkpoint.resume=none").exit_code,
+            0);
+  EXPECT_EQ(read_metrics(path("out/metrics.csv")).at("step").size(), 2u);
+  EXPECT_EQ(read_metrics(path("out/metrics.csv.old-1")).at("step").size(), 3u);
+  EXPECT_TRUE(std::filesystem::exists(path("out/checkpoints.old-1/" + io::checkpoint_name(3))));
+}
+
+TEST_F(ResumeChoices, FromANamedCheckpoint) {
+  write("deck.toml", kDeck);
+  ASSERT_EQ(pleat("train deck.toml run.output=a").exit_code, 0);
+  const ProgramResult run = pleat("train deck.toml run.output=b checkpoint.resume=a/checkpoints/" +
+                                  io::checkpoint_name(4));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_EQ(read_metrics(path("b/metrics.csv")).at("step").front(), 5.0);
+  const auto whole = read_metrics(path("a/metrics.csv")).at("loss");
+  EXPECT_EQ(read_metrics(path("b/metrics.csv")).at("loss"),
+            std::vector<double>(whole.begin() + 4, whole.end()));
+}
+
+}  // namespace
+}  // namespace pleat::test
