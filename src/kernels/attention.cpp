@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/kernels/attention.hpp"
 
+#include "attention_host.hpp"
 #include "attention_portable.hpp"
+#include "gemm_host.hpp"
 #include "pleat/base/error.hpp"
 
 namespace pleat::kernels {
@@ -33,8 +35,12 @@ void attention_forward(const ExecSpace& exec, const AttentionShape& shape, Accum
                        const DeviceView<T, 2>& o_TO,
                        const DeviceView<Accumulator<T>, 2>& lse_HT) {
   require_shapes<T>(shape, qkv_TQ, o_TO, lse_HT);
+#if defined(PLEAT_HOST_GEMM)
+  host_attention_forward<T>(exec, shape, scale, qkv_TQ, scratch, o_TO, lse_HT);
+#else
   static_cast<void>(scratch);
   portable_attention_forward<T>(exec, shape, scale, qkv_TQ, o_TO, lse_HT);
+#endif
 }
 
 template <class T>
@@ -44,8 +50,14 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape, Accu
                         const DeviceView<const T, 2>& do_TO, Arena& scratch,
                         const DeviceView<T, 2>& dqkv_TQ) {
   require_shapes<T>(shape, qkv_TQ, o_TO, lse_HT);
+#if defined(PLEAT_HOST_GEMM)
+  const BackwardTasks tasks = choose_backward_tasks(shape, exec.concurrency());
+  host_attention_backward<T>(exec, shape, scale, qkv_TQ, o_TO, lse_HT, do_TO, tasks, scratch,
+                             dqkv_TQ);
+#else
   portable_attention_backward<T>(exec, shape, scale, qkv_TQ, o_TO, lse_HT, do_TO, scratch,
                                  dqkv_TQ);
+#endif
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                   \

@@ -153,7 +153,6 @@ struct AttentionForward {
   }
 };
 
-/// delta_HT = do . o per head: the term that the softmax's gradient subtracts.
 template <class T>
 struct AttentionDelta {
   std::int64_t heads;
@@ -390,6 +389,16 @@ void launch(const ExecSpace& exec, const char* label, std::int64_t league, std::
 }  // namespace
 
 template <class T>
+void attention_delta(const ExecSpace& exec, const AttentionShape& shape,
+                     const DeviceView<const T, 2>& o_TO, const DeviceView<const T, 2>& do_TO,
+                     const DeviceView<Accumulator<T>, 2>& delta_HT) {
+  Kokkos::parallel_for(
+      "pleat::kernels::attention_delta",
+      Kokkos::RangePolicy<ExecSpace>(exec, 0, shape.tokens() * shape.heads),
+      AttentionDelta<T>{shape.heads, shape.head_dim, o_TO, do_TO, delta_HT});
+}
+
+template <class T>
 void portable_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
                                 Accumulator<T> scale, const DeviceView<const T, 2>& qkv_TQ,
                                 const DeviceView<T, 2>& o_TO,
@@ -411,10 +420,7 @@ void portable_attention_backward(const ExecSpace& exec, const AttentionShape& sh
   using Keys = AttentionBackwardKeys<T>;
   const ArenaScope scope(scratch);
   const auto delta_HT = scratch.take<Accumulator<T>>(shape.heads, shape.tokens());
-  Kokkos::parallel_for(
-      "pleat::kernels::attention_delta",
-      Kokkos::RangePolicy<ExecSpace>(exec, 0, shape.tokens() * shape.heads),
-      AttentionDelta<T>{shape.heads, shape.head_dim, o_TO, do_TO, delta_HT});
+  attention_delta<T>(exec, shape, o_TO, do_TO, delta_HT);
 
   const auto tiles = make_tiles<T>(shape, scale, tile_rows<Keys>(shape.head_dim));
   const auto dim = static_cast<int>(shape.head_dim);
@@ -429,6 +435,9 @@ void portable_attention_backward(const ExecSpace& exec, const AttentionShape& sh
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                   \
+  template void attention_delta<T>(                                                            \
+      const ExecSpace&, const AttentionShape&, const DeviceView<const T, 2>&,                  \
+      const DeviceView<const T, 2>&, const DeviceView<Accumulator<T>, 2>&);                    \
   template void portable_attention_forward<T>(                                                 \
       const ExecSpace&, const AttentionShape&, Accumulator<T>, const DeviceView<const T, 2>&,  \
       const DeviceView<T, 2>&, const DeviceView<Accumulator<T>, 2>&);                          \

@@ -12,6 +12,12 @@
 
 namespace pleat::kernels {
 
+/// \brief delta_HT = do . o per head: the term that the softmax's gradient subtracts.
+template <class T>
+void attention_delta(const ExecSpace& exec, const AttentionShape& shape,
+                     const DeviceView<const T, 2>& o_TO, const DeviceView<const T, 2>& do_TO,
+                     const DeviceView<Accumulator<T>, 2>& delta_HT);
+
 template <class T>
 void portable_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
                                 Accumulator<T> scale, const DeviceView<const T, 2>& qkv_TQ,

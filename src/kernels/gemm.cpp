@@ -2,8 +2,9 @@
 #include "pleat/kernels/gemm.hpp"
 
 #include <algorithm>
+#include <vector>
 
-#include "gemm_blas.hpp"
+#include "gemm_host.hpp"
 #include "gemm_portable.hpp"
 #include "pleat/base/error.hpp"
 
@@ -27,7 +28,16 @@ void require_shapes(Transpose transpose_a, Transpose transpose_b,
                c_MN.extent(1));
 }
 
-#if defined(PLEAT_HOST_BLAS)
+/// One product of several that may run side by side.
+template <class T>
+struct Product {
+  Transpose transpose_a, transpose_b;
+  DeviceView<const T, 2> a, b;
+  DeviceView<T, 2> c_MN;
+};
+
+#if defined(PLEAT_HOST_GEMM)
+
 template <class T>
 std::int64_t row_stride(const DeviceView<T, 2>& view) {
   // BLAS wants a leading dimension of at least the row's length, even for a single row.
@@ -35,7 +45,75 @@ std::int64_t row_stride(const DeviceView<T, 2>& view) {
   const auto stride = static_cast<std::int64_t>(view.stride(0));
   return std::max({stride, columns, std::int64_t{1}});
 }
+
+template <class T>
+HostProduct<T> host_product(const Product<T>& x, T alpha, T beta) {
+  HostProduct<T> result;
+  result.m = x.c_MN.extent_int(0);
+  result.n = x.c_MN.extent_int(1);
+  result.k = x.a.extent_int(x.transpose_a == Transpose::kYes ? 0 : 1);
+  result.transpose_a = x.transpose_a;
+  result.transpose_b = x.transpose_b;
+  result.alpha = alpha;
+  result.a = x.a.data();
+  result.a_stride = row_stride<const T>(x.a);
+  result.b = x.b.data();
+  result.b_stride = row_stride<const T>(x.b);
+  result.beta = beta;
+  result.c = x.c_MN.data();
+  result.c_stride = row_stride<T>(x.c_MN);
+  return result;
+}
+
+template <class T>
+void multiply(const ExecSpace& exec, T alpha, T beta, const std::vector<Product<T>>& products) {
+  std::vector<HostProduct<T>> host;
+  host.reserve(products.size());
+  for (const Product<T>& x : products) host.push_back(host_product<T>(x, alpha, beta));
+  host_gemms<T>(exec, host);
+}
+
+#else
+
+template <class T>
+void multiply(const ExecSpace& exec, T alpha, T beta, const std::vector<Product<T>>& products) {
+  for (const Product<T>& x : products) {
+    if (x.c_MN.size() == 0) continue;
+#if defined(KOKKOS_ENABLE_CUDA)
+    // Libraries disagree about products over nothing; the portable kernel scales c by beta.
+    if (x.a.size() != 0) {
+      KokkosBlas::gemm(exec, x.transpose_a == Transpose::kYes ? "T" : "N",
+                       x.transpose_b == Transpose::kYes ? "T" : "N", alpha, x.a, x.b, beta,
+                       x.c_MN);
+      continue;
+    }
 #endif
+    portable_gemm<T>(exec, x.transpose_a, x.transpose_b, alpha, x.a, x.b, beta, x.c_MN);
+  }
+}
+
+#endif
+
+/// Rows [begin, end) of a matrix.
+template <class T>
+DeviceView<T, 2> rows(const DeviceView<T, 2>& matrix, std::int64_t begin, std::int64_t end) {
+  return DeviceView<T, 2>(matrix.data() + begin * static_cast<std::int64_t>(matrix.stride(0)),
+                          end - begin, matrix.extent(1));
+}
+
+/// Matrix e of a stack.
+template <class T>
+DeviceView<T, 2> slice(const DeviceView<T, 3>& stack, std::int64_t e) {
+  return DeviceView<T, 2>(stack.data() + e * static_cast<std::int64_t>(stack.stride(0)),
+                          stack.extent(1), stack.extent(2));
+}
+
+void require_offsets(const GroupOffsets& offsets, std::size_t rows, std::size_t groups) {
+  PLEAT_ASSERT(offsets.host.size() == groups + 1, "{} group offsets for {} groups",
+               offsets.host.size(), groups);
+  PLEAT_ASSERT(offsets.host.back() <= static_cast<std::int64_t>(rows),
+               "groups of {} rows over a matrix of {} rows", offsets.host.back(), rows);
+}
 
 }  // namespace
 
@@ -44,30 +122,54 @@ void gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b, T
           const DeviceView<const T, 2>& a, const DeviceView<const T, 2>& b, T beta,
           const DeviceView<T, 2>& c_MN) {
   require_shapes<T>(transpose_a, transpose_b, a, b, c_MN);
-  if (c_MN.size() == 0) return;
-  const std::int64_t inner = a.extent(transpose_a == Transpose::kYes ? 0 : 1);
-  if (inner == 0) {
-    // Libraries disagree about this case; the portable kernel scales c by beta.
-    portable_gemm<T>(exec, transpose_a, transpose_b, alpha, a, b, beta, c_MN);
-    return;
-  }
-#if defined(KOKKOS_ENABLE_CUDA)
-  const char* const mode_a = transpose_a == Transpose::kYes ? "T" : "N";
-  const char* const mode_b = transpose_b == Transpose::kYes ? "T" : "N";
-  KokkosBlas::gemm(exec, mode_a, mode_b, alpha, a, b, beta, c_MN);
-#elif defined(PLEAT_HOST_BLAS)
-  const GemmShape shape{c_MN.extent_int(0), c_MN.extent_int(1), inner,      row_stride<const T>(a),
-                        row_stride<const T>(b), row_stride<T>(c_MN), transpose_a, transpose_b};
-  blas_gemm<T>(shape, alpha, a.data(), b.data(), beta, c_MN.data());
-#else
-  portable_gemm<T>(exec, transpose_a, transpose_b, alpha, a, b, beta, c_MN);
-#endif
+  multiply<T>(exec, alpha, beta, {{transpose_a, transpose_b, a, b, c_MN}});
 }
 
-#define PLEAT_INSTANTIATE(T)                                                            \
-  template void gemm<T>(const ExecSpace&, Transpose, Transpose, T,                      \
-                        const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, T, \
-                        const DeviceView<T, 2>&);
+template <class T>
+void grouped_gemm_rows(const ExecSpace& exec, Transpose transpose_b, T alpha,
+                       const DeviceView<const T, 2>& a_RK, const DeviceView<const T, 3>& b,
+                       T beta, const DeviceView<T, 2>& c_RN, const GroupOffsets& offsets) {
+  require_offsets(offsets, a_RK.extent(0), b.extent(0));
+  std::vector<Product<T>> products;
+  for (std::int64_t e = 0; e < offsets.groups(); ++e) {
+    const std::int64_t begin = offsets.host[e];
+    const std::int64_t end = offsets.host[e + 1];
+    products.push_back({Transpose::kNo, transpose_b, rows<const T>(a_RK, begin, end),
+                        slice<const T>(b, e), rows<T>(c_RN, begin, end)});
+    require_shapes<T>(Transpose::kNo, transpose_b, products.back().a, products.back().b,
+                      products.back().c_MN);
+  }
+  multiply<T>(exec, alpha, beta, products);
+}
+
+template <class T>
+void grouped_gemm_weights(const ExecSpace& exec, T alpha, const DeviceView<const T, 2>& a_RM,
+                          const DeviceView<const T, 2>& b_RN, T beta,
+                          const DeviceView<T, 3>& c_EMN, const GroupOffsets& offsets) {
+  require_offsets(offsets, a_RM.extent(0), c_EMN.extent(0));
+  std::vector<Product<T>> products;
+  for (std::int64_t e = 0; e < offsets.groups(); ++e) {
+    const std::int64_t begin = offsets.host[e];
+    const std::int64_t end = offsets.host[e + 1];
+    products.push_back({Transpose::kYes, Transpose::kNo, rows<const T>(a_RM, begin, end),
+                        rows<const T>(b_RN, begin, end), slice<T>(c_EMN, e)});
+    require_shapes<T>(Transpose::kYes, Transpose::kNo, products.back().a, products.back().b,
+                      products.back().c_MN);
+  }
+  multiply<T>(exec, alpha, beta, products);
+}
+
+#define PLEAT_INSTANTIATE(T)                                                                   \
+  template void gemm<T>(const ExecSpace&, Transpose, Transpose, T,                             \
+                        const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, T,       \
+                        const DeviceView<T, 2>&);                                              \
+  template void grouped_gemm_rows<T>(const ExecSpace&, Transpose, T,                           \
+                                     const DeviceView<const T, 2>&,                            \
+                                     const DeviceView<const T, 3>&, T,                         \
+                                     const DeviceView<T, 2>&, const GroupOffsets&);            \
+  template void grouped_gemm_weights<T>(const ExecSpace&, T, const DeviceView<const T, 2>&,    \
+                                        const DeviceView<const T, 2>&, T,                      \
+                                        const DeviceView<T, 3>&, const GroupOffsets&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
 #undef PLEAT_INSTANTIATE

@@ -2,47 +2,50 @@
 #pragma once
 
 /// \file
-/// \brief The host's BLAS in row-major terms.
+/// \brief The host's BLAS, where gemm_packed.hpp has no vectors to work with.
 
-#include <cstdint>
+#include "gemm_host.hpp"
+
+#if defined(PLEAT_HOST_GEMM) && !defined(PLEAT_PACKED_GEMM)
+
 #include <limits>
 #include <type_traits>
 
-#include <cblas.h>
-
 #include "pleat/base/error.hpp"
-#include "pleat/kernels/gemm.hpp"
+
+// Every BLAS (OpenBLAS, MKL, BLIS, LibSci, ESSL) offers the Fortran names.
+extern "C" {
+void sgemm_(const char* transpose_a, const char* transpose_b, const int* m, const int* n,
+            const int* k, const float* alpha, const float* a, const int* lda, const float* b,
+            const int* ldb, const float* beta, float* c, const int* ldc);
+void dgemm_(const char* transpose_a, const char* transpose_b, const int* m, const int* n,
+            const int* k, const double* alpha, const double* a, const int* lda, const double* b,
+            const int* ldb, const double* beta, double* c, const int* ldc);
+}
 
 namespace pleat::kernels {
-
-/// Extents and leading dimensions of c[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c.
-struct GemmShape {
-  std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t lda = 0, ldb = 0, ldc = 0;
-  Transpose transpose_a = Transpose::kNo;
-  Transpose transpose_b = Transpose::kNo;
-};
 
 inline int blas_int(std::int64_t value) {
   PLEAT_ASSERT(value <= std::numeric_limits<int>::max(), "extent {} exceeds BLAS's int", value);
   return static_cast<int>(value);
 }
 
-/// \brief c = alpha op(a) op(b) + beta c, on as many threads as the BLAS takes: all of them
-/// outside a parallel region, one inside.
+/// \brief The product on one thread inside a parallel region, on the BLAS's own number of
+/// threads outside.
 template <class T>
-void blas_gemm(const GemmShape& shape, T alpha, const T* a, const T* b, T beta, T* c) {
-  const auto transpose_a = shape.transpose_a == Transpose::kYes ? CblasTrans : CblasNoTrans;
-  const auto transpose_b = shape.transpose_b == Transpose::kYes ? CblasTrans : CblasNoTrans;
-  const int m = blas_int(shape.m), n = blas_int(shape.n), k = blas_int(shape.k);
-  const int lda = blas_int(shape.lda), ldb = blas_int(shape.ldb), ldc = blas_int(shape.ldc);
+void blas_gemm(const HostProduct<T>& x) {
+  // A row-major matrix is its transpose in BLAS's column-major eyes: c^T = op(b)^T op(a)^T.
+  const char left = x.transpose_b == Transpose::kYes ? 'T' : 'N';
+  const char right = x.transpose_a == Transpose::kYes ? 'T' : 'N';
+  const int m = blas_int(x.n), n = blas_int(x.m), k = blas_int(x.k);
+  const int lda = blas_int(x.b_stride), ldb = blas_int(x.a_stride), ldc = blas_int(x.c_stride);
   if constexpr (std::is_same_v<T, float>) {
-    cblas_sgemm(CblasRowMajor, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c,
-                ldc);
+    sgemm_(&left, &right, &m, &n, &k, &x.alpha, x.b, &lda, x.a, &ldb, &x.beta, x.c, &ldc);
   } else {
-    cblas_dgemm(CblasRowMajor, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c,
-                ldc);
+    dgemm_(&left, &right, &m, &n, &k, &x.alpha, x.b, &lda, x.a, &ldb, &x.beta, x.c, &ldc);
   }
 }
 
 }  // namespace pleat::kernels
+
+#endif

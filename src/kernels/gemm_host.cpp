@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm_host.hpp"
+
+#if defined(PLEAT_HOST_GEMM)
+
+#include <algorithm>
+#include <vector>
+
+#include "gemm_blas.hpp"
+#include "gemm_packed.hpp"
+
+namespace pleat::kernels {
+namespace {
+
+/// c = beta c: what is left of a product over nothing.
+template <class T>
+void scale_result(const HostProduct<T>& product) {
+  for (std::int64_t i = 0; i < product.m; ++i) {
+    T* const row = product.c + i * product.c_stride;
+    for (std::int64_t j = 0; j < product.n; ++j) {
+      row[j] = product.beta == T(0) ? T(0) : product.beta * row[j];
+    }
+  }
+}
+
+/// How many pieces the rows and the columns of a product are cut into.
+struct Cut {
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+};
+
+/// Each row piece copies all of b and each column piece all of a: the cut into `pieces` that
+/// copies least.
+template <class T>
+Cut choose_cut(const HostProduct<T>& product, std::int64_t pieces) {
+  Cut best{pieces, 1};
+  for (std::int64_t rows = 1; rows <= pieces; ++rows) {
+    if (pieces % rows != 0) continue;
+    const Cut cut{rows, pieces / rows};
+    const auto copied = [&](const Cut& c) { return product.m * c.columns + product.n * c.rows; };
+    if (copied(cut) < copied(best)) best = cut;
+  }
+  return best;
+}
+
+/// Rows [i, i + m) and columns [j, j + n) of a product.
+template <class T>
+HostProduct<T> part_of(const HostProduct<T>& whole, std::int64_t i, std::int64_t m,
+                       std::int64_t j, std::int64_t n) {
+  HostProduct<T> part = whole;
+  part.m = m;
+  part.n = n;
+  part.a += whole.transpose_a == Transpose::kYes ? i : i * whole.a_stride;
+  part.b += whole.transpose_b == Transpose::kYes ? j * whole.b_stride : j;
+  part.c += i * whole.c_stride + j;
+  return part;
+}
+
+template <class T>
+void append_pieces(const HostProduct<T>& product, const Cut& cut,
+                   std::vector<HostProduct<T>>& tasks) {
+  // Whole tiles of the widest kernel, so that only the last piece has a border.
+  constexpr std::int64_t kUnit = 48;
+  const auto piece = [](std::int64_t extent, std::int64_t pieces) {
+    const std::int64_t size = (extent + pieces - 1) / pieces;
+    return pieces == 1 ? extent : (size + kUnit - 1) / kUnit * kUnit;
+  };
+  const std::int64_t rows = piece(product.m, cut.rows);
+  const std::int64_t columns = piece(product.n, cut.columns);
+  for (std::int64_t i = 0; i < product.m; i += rows) {
+    for (std::int64_t j = 0; j < product.n; j += columns) {
+      tasks.push_back(part_of(product, i, std::min(rows, product.m - i), j,
+                              std::min(columns, product.n - j)));
+    }
+  }
+}
+
+template <class T>
+double work(const HostProduct<T>& product) {
+  return static_cast<double>(product.m) * static_cast<double>(product.n) *
+         static_cast<double>(std::max<std::int64_t>(product.k, 1));
+}
+
+/// Products become tasks: with few products each is shared by all threads, with many each is
+/// one task and the largest start first.
+template <class T>
+std::vector<HostProduct<T>> make_tasks(std::span<const HostProduct<T>> products,
+                                       std::int64_t threads) {
+  // Below this a second thread costs more than it brings.
+  constexpr double kSmallestPiece = 64.0 * 64.0 * 32.0;
+  constexpr std::int64_t kManyPerThread = 8;
+  const bool many = static_cast<std::int64_t>(products.size()) >= kManyPerThread * threads;
+  std::vector<HostProduct<T>> tasks;
+  tasks.reserve(products.size() * static_cast<std::size_t>(many ? 1 : threads));
+  for (const HostProduct<T>& product : products) {
+    if (product.m == 0 || product.n == 0) continue;
+    const double pieces = std::min(static_cast<double>(threads), work(product) / kSmallestPiece);
+    const bool whole = many || pieces < static_cast<double>(threads);
+    append_pieces(product, whole ? Cut{} : choose_cut(product, threads), tasks);
+  }
+  if (many) {
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const auto& x, const auto& y) { return work(x) > work(y); });
+  }
+  return tasks;
+}
+
+}  // namespace
+
+template <class T>
+void host_gemm(const HostProduct<T>& product) {
+  if (product.m == 0 || product.n == 0) return;
+  if (product.k == 0) return scale_result(product);
+#if defined(PLEAT_PACKED_GEMM)
+  // Scratch memory that outlives the call; it carries nothing from one product to the next.
+  thread_local packed::Workspace<T> workspace;
+  packed::multiply<T>(product, workspace);
+#else
+  blas_gemm<T>(product);
+#endif
+}
+
+template <class T>
+void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T>> products) {
+  const std::vector<HostProduct<T>> tasks = make_tasks(products, exec.concurrency());
+  if (tasks.size() == 1) return host_gemm<T>(tasks.front());
+  const HostProduct<T>* const task = tasks.data();
+  using Policy = Kokkos::RangePolicy<ExecSpace, Kokkos::Schedule<Kokkos::Dynamic>>;
+  Kokkos::parallel_for(
+      "pleat::kernels::gemm",
+      Policy(exec, 0, static_cast<std::int64_t>(tasks.size()), Kokkos::ChunkSize(1)),
+      [task](const std::int64_t index) { host_gemm<T>(task[index]); });
+}
+
+#define PLEAT_INSTANTIATE(T)                            \
+  template void host_gemm<T>(const HostProduct<T>&);    \
+  template void host_gemms<T>(const ExecSpace&, std::span<const HostProduct<T>>);
+PLEAT_INSTANTIATE(float)
+PLEAT_INSTANTIATE(double)
+#undef PLEAT_INSTANTIATE
+
+}  // namespace pleat::kernels
+
+#endif

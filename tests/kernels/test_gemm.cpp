@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products against plain loops, whatever library does them.
+#include <tuple>
+
+#include "gemm_portable.hpp"
+#include "pleat/base/error.hpp"
+#include "pleat/kernels/gemm.hpp"
+#include "reference.hpp"
+
+namespace pleat::test {
+namespace {
+
+using kernels::Transpose;
+
+struct Problem {
+  Index m, n, k;
+  Transpose transpose_a, transpose_b;
+  double alpha, beta;
+};
+
+bool is_yes(Transpose transpose) { return transpose == Transpose::kYes; }
+
+std::vector<Problem> problems() {
+  const std::vector<std::tuple<Index, Index, Index>> sizes = {
+      {1, 1, 1},   {1, 7, 5},   {5, 1, 3},    {13, 17, 19}, {64, 64, 64}, {65, 63, 251},
+      {2, 251, 1}, {0, 3, 4},   {3, 0, 4},    {3, 4, 0},    {0, 0, 0},    {130, 257, 33},
+      {31, 8, 7},  {7, 300, 9}, {129, 16, 65}};
+  std::vector<Problem> result;
+  for (const auto& [m, n, k] : sizes) {
+    for (const Transpose a : {Transpose::kNo, Transpose::kYes}) {
+      for (const Transpose b : {Transpose::kNo, Transpose::kYes}) {
+        result.push_back({m, n, k, a, b, 1.0, 0.0});
+        result.push_back({m, n, k, a, b, -0.5, 2.0});
+      }
+    }
+  }
+  return result;
+}
+
+Values reference_gemm(const Problem& p, const Values& a, const Values& b, Values c) {
+  for (Index i = 0; i < p.m; ++i) {
+    for (Index j = 0; j < p.n; ++j) {
+      double sum = 0.0;
+      for (Index k = 0; k < p.k; ++k) {
+        sum += a[is_yes(p.transpose_a) ? k * p.m + i : i * p.k + k] *
+               b[is_yes(p.transpose_b) ? j * p.k + k : k * p.n + j];
+      }
+      c[i * p.n + j] = p.alpha * sum + (p.beta == 0.0 ? 0.0 : p.beta * c[i * p.n + j]);
+    }
+  }
+  return c;
+}
+
+std::string describe(const Problem& p) {
+  return fmt::format("{} x {} x {}, transposed {} {}, beta {}", p.m, p.n, p.k,
+                     is_yes(p.transpose_a), is_yes(p.transpose_b), p.beta);
+}
+
+template <class T>
+class Gemm : public testing::Test {};
+TYPED_TEST_SUITE(Gemm, Scalars);
+
+/// Runs `multiply` on every problem and compares with plain loops.
+template <class T, class Multiply>
+void expect_products(const Multiply& multiply) {
+  for (const Problem& p : problems()) {
+    const Values a = random_values(p.m * p.k, 1);
+    const Values b = random_values(p.k * p.n, 2);
+    // beta = 0 must not let what was in c through.
+    const Values c = p.beta == 0.0 ? Values(p.m * p.n, std::nan("")) : random_values(p.m * p.n, 3);
+    const auto a_view = is_yes(p.transpose_a) ? to_device<T>(a, p.k, p.m)
+                                              : to_device<T>(a, p.m, p.k);
+    const auto b_view = is_yes(p.transpose_b) ? to_device<T>(b, p.n, p.k)
+                                              : to_device<T>(b, p.k, p.n);
+    const auto c_MN = to_device<T>(c, p.m, p.n);
+    multiply(ExecSpace(), p.transpose_a, p.transpose_b, T(p.alpha), a_view, b_view, T(p.beta),
+             c_MN);
+    expect_close(to_host(c_MN), reference_gemm(p, a, b, c), tolerance<T>(), describe(p));
+  }
+}
+
+TYPED_TEST(Gemm, EqualsPlainLoops) { expect_products<TypeParam>(kernels::gemm<TypeParam>); }
+
+TYPED_TEST(Gemm, PortableKernelEqualsPlainLoops) {
+  expect_products<TypeParam>(kernels::portable_gemm<TypeParam>);
+}
+
+TYPED_TEST(Gemm, RefusesShapesThatDoNotFit) {
+  using T = TypeParam;
+  const DeviceView<T, 2> a("a", 3, 4), b("b", 5, 6), c("c", 3, 6);
+  const auto multiply = [&] {
+    kernels::gemm<T>(ExecSpace(), Transpose::kNo, Transpose::kNo, T(1), a, b, T(0), c);
+  };
+  EXPECT_THROW(multiply(), InternalError);
+}
+
+/// Offsets of groups of those sizes.
+struct Groups {
+  std::vector<std::int64_t> host{0};
+  DeviceView<std::int64_t, 1> device;
+  explicit Groups(const std::vector<Index>& sizes) {
+    for (const Index size : sizes) host.push_back(host.back() + size);
+    device = to_device<std::int64_t>(host, host.size());
+  }
+  kernels::GroupOffsets offsets() const { return {host, device}; }
+  Index rows() const { return host.back(); }
+  Index count() const { return static_cast<Index>(host.size()) - 1; }
+};
+
+const std::vector<std::vector<Index>>& group_sizes() {
+  static const std::vector<std::vector<Index>> sizes = {
+      {5}, {0}, {0, 0, 0}, {1, 0, 3, 7}, {0, 64, 65}, {300, 1, 0, 17, 129, 0}, {2, 2, 2, 2, 2, 2}};
+  return sizes;
+}
+
+Values part(const Values& values, Index begin, Index end) {
+  return Values(values.begin() + begin, values.begin() + end);
+}
+
+template <class T>
+class GroupedGemm : public testing::Test {};
+TYPED_TEST_SUITE(GroupedGemm, Scalars);
+
+TYPED_TEST(GroupedGemm, RowsEqualPlainLoops) {
+  using T = TypeParam;
+  constexpr Index kN = 19, kK = 23;
+  for (const auto& sizes : group_sizes()) {
+    for (const Transpose transpose : {Transpose::kNo, Transpose::kYes}) {
+      const Groups groups(sizes);
+      const Values a = random_values(groups.rows() * kK, 4);
+      const Values b = random_values(groups.count() * kN * kK, 5);
+      const Values c = random_values(groups.rows() * kN, 6);
+      const auto c_RN = to_device<T>(c, groups.rows(), kN);
+      const auto b_view = is_yes(transpose) ? to_device<T>(b, groups.count(), kN, kK)
+                                            : to_device<T>(b, groups.count(), kK, kN);
+      kernels::grouped_gemm_rows<T>(ExecSpace(), transpose, T(1.5),
+                                    to_device<T>(a, groups.rows(), kK), b_view, T(-1), c_RN,
+                                    groups.offsets());
+      Values expected;
+      for (Index e = 0; e < groups.count(); ++e) {
+        const Index begin = groups.host[e], end = groups.host[e + 1];
+        const Values block = reference_gemm(
+            {end - begin, kN, kK, Transpose::kNo, transpose, 1.5, -1.0},
+            part(a, begin * kK, end * kK), part(b, e * kN * kK, (e + 1) * kN * kK),
+            part(c, begin * kN, end * kN));
+        expected.insert(expected.end(), block.begin(), block.end());
+      }
+      expect_close(to_host(c_RN), expected, tolerance<T>(), "rows");
+    }
+  }
+}
+
+TYPED_TEST(GroupedGemm, WeightsEqualPlainLoops) {
+  using T = TypeParam;
+  constexpr Index kM = 21, kN = 18;
+  for (const auto& sizes : group_sizes()) {
+    for (const double beta : {0.0, 1.0}) {
+      const Groups groups(sizes);
+      const Values a = random_values(groups.rows() * kM, 7);
+      const Values b = random_values(groups.rows() * kN, 8);
+      const Values c = random_values(groups.count() * kM * kN, 9);
+      const auto c_EMN = to_device<T>(c, groups.count(), kM, kN);
+      kernels::grouped_gemm_weights<T>(ExecSpace(), T(0.5), to_device<T>(a, groups.rows(), kM),
+                                       to_device<T>(b, groups.rows(), kN), T(beta), c_EMN,
+                                       groups.offsets());
+      Values expected;
+      for (Index e = 0; e < groups.count(); ++e) {
+        const Index begin = groups.host[e], end = groups.host[e + 1];
+        const Values block = reference_gemm(
+            {kM, kN, end - begin, Transpose::kYes, Transpose::kNo, 0.5, beta},
+            part(a, begin * kM, end * kM), part(b, begin * kN, end * kN),
+            part(c, e * kM * kN, (e + 1) * kM * kN));
+        expected.insert(expected.end(), block.begin(), block.end());
+      }
+      expect_close(to_host(c_EMN), expected, tolerance<T>(), "weights");
+    }
+  }
+}
+
+TYPED_TEST(GroupedGemm, RefusesOffsetsThatDoNotFit) {
+  using T = TypeParam;
+  const Groups groups({2, 3});
+  const DeviceView<T, 2> a_RK("a", 4, 2), c_RN("c", 4, 2);
+  const DeviceView<T, 3> b("b", 2, 2, 2);
+  const auto multiply = [&] {
+    kernels::grouped_gemm_rows<T>(ExecSpace(), Transpose::kNo, T(1), a_RK, b, T(0), c_RN,
+                                  groups.offsets());
+  };
+  EXPECT_THROW(multiply(), InternalError);
+}
+
+}  // namespace
+}  // namespace pleat::test
