@@ -95,7 +95,7 @@ Deck::Deck(const std::string& path, const std::vector<std::string>& overrides,
       given_[leaf.name] = {check_value(*entry, *leaf.node, where), where};
     }
   };
-  const std::string source = printable(path);
+  const std::string source = printable_path(path);
   take(parse_toml(read_deck_file(path), source), Unfold(keys, source, true));
   for (const std::string& text : overrides) {
     const std::string name = fmt::format("override '{}'", printable(text));
@@ -122,7 +122,7 @@ const DeckValue& Deck::value(std::string_view name) const {
 
 std::string Deck::where(std::string_view name) const {
   const auto found = given_.find(name);
-  return found == given_.end() ? printable(path_) : found->second.where;
+  return found == given_.end() ? printable_path(path_) : found->second.where;
 }
 
 std::string Deck::find_path(const std::string& text) const {

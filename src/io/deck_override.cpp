@@ -15,6 +15,12 @@ bool is_key_character(char c) {
          c == '_' || c == '-' || c == '.';
 }
 
+std::string trimmed(const std::string& text) {
+  const auto begin = text.find_first_not_of(' ');
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
 /// The value as one TOML value; nothing when it is not one.
 std::optional<DeckNode> parse_value(const std::string& value) {
   if (value.find('\n') != std::string::npos) return std::nullopt;
@@ -59,8 +65,8 @@ bool is_utf8(const std::string& text) {
 DeckNode parse_override(const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos) fail_malformed(text, "there is no '='");
-  const std::string name = text.substr(0, equals);
-  const std::string value = text.substr(equals + 1);
+  const std::string name = trimmed(text.substr(0, equals));
+  const std::string value = trimmed(text.substr(equals + 1));
   const auto parts = 1 + std::count(name.begin(), name.end(), '.');
   if (name.empty() || !std::all_of(name.begin(), name.end(), is_key_character) || parts > 8)
     fail_malformed(text, "what stands before '=' is not a key");

@@ -100,37 +100,36 @@ std::string section_before(std::string_view text, std::int64_t line) {
 
 [[noreturn]] void fail_to_parse(const toml::parse_error& error, std::string_view text,
                                 const std::string& source) {
-  const std::string description = printable(error.description());
+  const std::string_view description = error.description();
   const auto line = static_cast<std::int64_t>(error.source().begin.line);
-  if (description.find("cannot redefine") == std::string::npos) {
+  if (description.find("cannot redefine") == description.npos) {
     PLEAT_FAIL(InputError, "PL0202",
                "{}:{}: not valid TOML: {}\n"
                "HINT: a line is key = value; texts stand in \"quotes\", sections in [brackets].",
-               source, line, description);
+               source, line, printable(description, 200));
   }
   const auto begin = description.find('\'');
   const auto end = description.find('\'', begin + 1);
   std::string name = "the key of this line";
-  if (end != std::string::npos) {
-    const bool header = description.find("table header") != std::string::npos;
-    name = (header ? "" : section_before(text, line)) +
-           description.substr(begin + 1, end - begin - 1);
+  if (end != description.npos) {
+    const bool header = description.find("table header") != description.npos;
+    name = (header ? "" : section_before(text, line));
+    name += description.substr(begin + 1, end - begin - 1);
   }
   PLEAT_FAIL(InputError, "PL0204",
              "{}:{}: {}: given a second time\n"
              "HINT: each key and each [section] may stand in a deck once.",
-             source, line, name);
+             source, line, printable(name));
 }
 
 }  // namespace
 
-std::string printable(std::string_view text) {
-  constexpr std::size_t kMost = 60;
+std::string printable(std::string_view text, std::size_t most_bytes) {
   std::string result;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     // Not within a character of several bytes.
-    if (result.size() >= kMost && (byte & 0xC0) != 0x80) return result + "...";
+    if (result.size() >= most_bytes && (byte & 0xC0) != 0x80) return result + "...";
     if (byte < 0x20 || byte == 0x7F) {
       result += fmt::format("\\x{:02x}", byte);
     } else {
@@ -146,17 +145,17 @@ std::string read_deck_file(const std::string& path) {
   PLEAT_REQUIRE(std::filesystem::exists(status), InputError, "PL0201",
                 "there is no deck '{}'\nHINT: the path is relative to the folder in which the "
                 "command runs.",
-                printable(path));
+                printable_path(path));
   PLEAT_REQUIRE(!std::filesystem::is_directory(status), InputError, "PL0201",
-                "'{}' is a folder, expected a deck (a TOML file)", printable(path));
+                "'{}' is a folder, expected a deck (a TOML file)", printable_path(path));
   std::ifstream file(path, std::ios::binary);
   std::string text(kLargestDeck + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   PLEAT_REQUIRE(!file.bad() && (file || file.eof()), InputError, "PL0201",
-                "cannot read the deck '{}'\nHINT: check its permissions.", printable(path));
+                "cannot read the deck '{}'\nHINT: check its permissions.", printable_path(path));
   text.resize(static_cast<std::size_t>(file.gcount()));
   PLEAT_REQUIRE(text.size() <= kLargestDeck, InputError, "PL0201",
-                "'{}' is larger than {} bytes: not a deck", printable(path), kLargestDeck);
+                "'{}' is larger than {} bytes: not a deck", printable_path(path), kLargestDeck);
   return text;
 }
 

@@ -4,6 +4,7 @@
 /// \file
 /// \brief A parsed deck before anything is known about its keys; hides the TOML library.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -35,7 +36,9 @@ DeckNode parse_toml(std::string_view text, const std::string& source);
 /// \throws InputError PL0210 malformed
 DeckNode parse_override(const std::string& text);
 
-/// \brief For messages: without control characters, at most about 60 bytes.
-std::string printable(std::string_view text);
+/// \brief For messages: without control characters and not too long.
+std::string printable(std::string_view text, std::size_t most_bytes = 60);
+/// \brief The same for paths, which are shown in full.
+inline std::string printable_path(std::string_view path) { return printable(path, 4096); }
 
 }  // namespace pleat::io
