@@ -17,7 +17,8 @@ constexpr std::int64_t kBlock = 1 << 20;
 
 /// Feeds tokens begin up to end of something with a member copy(first, span).
 template <class Stream>
-void feed_range(const Stream& stream, std::int64_t begin, std::int64_t end, TokenSink& sink) {
+void feed_range(const Stream& stream, std::int64_t begin, std::int64_t end,
+                TokenSink& sink) {
   std::vector<std::int64_t> block;
   for (std::int64_t first = begin; first < end; first += kBlock) {
     block.resize(static_cast<std::size_t>(std::min(kBlock, end - first)));
@@ -29,7 +30,8 @@ void feed_range(const Stream& stream, std::int64_t begin, std::int64_t end, Toke
 class TextDocument final : public DocumentSource {
  public:
   TextDocument(const std::string& path, const std::string& tokenizer)
-      : tokenizer_(make_tokenizer(tokenizer)), stream_(open_text_stream(path, *tokenizer_)) {}
+      : tokenizer_(make_tokenizer(tokenizer)),
+        stream_(open_text_stream(path, *tokenizer_)) {}
   std::int64_t tokens() const override { return stream_->tokens(); }
   std::int64_t vocab() const override { return tokenizer_->vocab(); }
   void feed(TokenSink& sink) const override {
@@ -75,7 +77,8 @@ class Hdf5Documents final : public DocumentSource {
         joined_(find_joined()) {}
   std::int64_t tokens() const override {
     if (rows_.rows() == 0 || rows_.width() == 0) return 0;
-    return joined_ ? rows_.rows() * (rows_.width() - 1) + 1 : rows_.rows() * rows_.width();
+    return joined_ ? rows_.rows() * (rows_.width() - 1) + 1
+                   : rows_.rows() * rows_.width();
   }
   std::int64_t vocab() const override { return vocab_; }
   void feed(TokenSink& sink) const override {
@@ -117,8 +120,8 @@ std::unique_ptr<DocumentSource> open_documents(const std::string& path,
     return std::make_unique<TextDocument>(path, conversion.tokenizer);
   }
   const TokenFileInfo info = inspect_token_file(path, conversion.dataset);
-  PLEAT_REQUIRE(info.smallest >= 0, InputError, "PL0504", "'{}' has the negative token {}",
-                path, info.smallest);
+  PLEAT_REQUIRE(info.smallest >= 0, InputError, "PL0504",
+                "'{}' has the negative token {}", path, info.smallest);
   if (format == DataFormat::kMegatron) {
     return std::make_unique<MegatronDocuments>(path, info.largest + 1);
   }

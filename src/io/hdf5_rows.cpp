@@ -18,10 +18,14 @@ void list_datasets(const Hdf5Group& group, const std::string& prefix, int depth,
                    std::vector<std::string>& names) {
   for (const std::string& child : group.children()) {
     if (names.size() >= kListedDatasets || depth > kListedDepth) return;
-    if (group.is_group(child)) {
-      list_datasets(group.group(child), prefix + child + "/", depth + 1, names);
-    } else {
-      names.push_back(prefix + child);
+    try {
+      if (group.is_group(child)) {
+        list_datasets(group.group(child), prefix + child + "/", depth + 1, names);
+      } else {
+        names.push_back(prefix + child);
+      }
+    } catch (const InputError&) {
+      continue;  // a link to nowhere, or damage: not what the user is looking for
     }
   }
 }
@@ -33,35 +37,42 @@ Hdf5Dataset open_integers(const Hdf5File& file, const std::string& name) {
   if (name.empty() || !root.has(name) || root.is_group(name)) {
     std::vector<std::string> names;
     list_datasets(root, "", 0, names);
-    PLEAT_FAIL(InputError, "PL0507", "'{}' has no dataset '{}'; it has: {}\nHINT: name it "
+    PLEAT_FAIL(InputError, "PL0507",
+               "'{}' has no dataset '{}'; it has: {}\nHINT: name it "
                "with data.dataset.",
-               file.path(), name, names.empty() ? "none" : fmt::to_string(fmt::join(names, ", ")));
+               file.path(), name,
+               names.empty() ? "none" : fmt::to_string(fmt::join(names, ", ")));
   }
   Hdf5Dataset dataset = root.dataset(name);
   PLEAT_REQUIRE(dataset.kind() == Hdf5Kind::kInteger, InputError, "PL0509",
-                "dataset '{}' of '{}' is of type {}, expected integers", name, file.path(),
-                dataset.type_text());
+                "dataset '{}' of '{}' is of type {}, expected integers", name,
+                file.path(), dataset.type_text());
   return dataset;
 }
 
 Hdf5Rows open_rows(const Hdf5File& file, const std::string& name) {
   Hdf5Dataset dataset = open_integers(file, name);
-  PLEAT_REQUIRE(!dataset.shape().empty(), InputError, "PL0508",
-                "dataset '{}' of '{}' is a single number, expected [samples, batch.sequence "
-                "+ 1]",
-                name, file.path());
+  PLEAT_REQUIRE(
+      !dataset.shape().empty(), InputError, "PL0508",
+      "dataset '{}' of '{}' is a single number, expected [samples, batch.sequence "
+      "+ 1]",
+      name, file.path());
   // In doubles, since a damaged file may announce more elements than can be counted.
   double elements = 1.0;
-  for (const std::int64_t extent : dataset.shape()) elements *= static_cast<double>(extent);
+  for (const std::int64_t extent : dataset.shape())
+    elements *= static_cast<double>(extent);
   PLEAT_REQUIRE(elements < 0x1.0p48 && dataset.shape().back() <= kMaxWidth, InputError,
-                "PL0508", "dataset '{}' of '{}' announces {:g} elements, {} in a row", name,
-                file.path(), elements, dataset.shape().back());
+                "PL0508", "dataset '{}' of '{}' announces {:g} elements, {} in a row",
+                name, file.path(), elements, dataset.shape().back());
   return {std::move(dataset), name};
 }
 
 Hdf5Rows::Hdf5Rows(Hdf5Dataset dataset, std::string name)
-    : dataset_(std::move(dataset)), name_(std::move(name)), width_(dataset_.shape().back()) {
-  for (std::size_t d = 0; d + 1 < dataset_.shape().size(); ++d) rows_ *= dataset_.shape()[d];
+    : dataset_(std::move(dataset)),
+      name_(std::move(name)),
+      width_(dataset_.shape().back()) {
+  for (std::size_t d = 0; d + 1 < dataset_.shape().size(); ++d)
+    rows_ *= dataset_.shape()[d];
 }
 
 void Hdf5Rows::read(std::int64_t number, std::span<std::int64_t> row) const {

@@ -49,32 +49,34 @@ class Hdf5Source final : public TokenSource {
   void check_tokens() const {
     PLEAT_REQUIRE(tokens_.rows() > 0 && tokens_.width() > 0, InputError, "PL0502",
                   "dataset '{}' of '{}' is empty", tokens_.name(), path_);
-    PLEAT_REQUIRE(tokens_.width() == sequence_ + 1, InputError, "PL0508",
-                  "the last dimension of dataset '{}' of '{}' is {}, but batch.sequence + 1 "
-                  "is {}\nHINT: set batch.sequence = {}, or cut the samples anew.",
-                  tokens_.name(), path_, tokens_.width(), sequence_ + 1, tokens_.width() - 1);
+    PLEAT_REQUIRE(
+        tokens_.width() == sequence_ + 1, InputError, "PL0508",
+        "the last dimension of dataset '{}' of '{}' is {}, but batch.sequence + 1 "
+        "is {}\nHINT: set batch.sequence = {}, or cut the samples anew.",
+        tokens_.name(), path_, tokens_.width(), sequence_ + 1, tokens_.width() - 1);
   }
 
   void open_loss_mask(const std::string& name) {
     if (name.empty()) return;
     loss_mask_.emplace(open_rows(file_, name));
-    PLEAT_REQUIRE(loss_mask_->rows() == tokens_.rows() && loss_mask_->width() == sequence_,
-                  InputError, "PL0510",
-                  "the loss mask '{}' of '{}' is {} x {}, expected {} x {} (samples x "
-                  "batch.sequence)",
-                  name, path_, loss_mask_->rows(), loss_mask_->width(), tokens_.rows(),
-                  sequence_);
+    PLEAT_REQUIRE(
+        loss_mask_->rows() == tokens_.rows() && loss_mask_->width() == sequence_,
+        InputError, "PL0510",
+        "the loss mask '{}' of '{}' is {} x {}, expected {} x {} (samples x "
+        "batch.sequence)",
+        name, path_, loss_mask_->rows(), loss_mask_->width(), tokens_.rows(), sequence_);
   }
 
   void read_lengths(const std::string& name) {
     if (name.empty()) return;
     const Hdf5Dataset dataset = open_integers(file_, name);
     PLEAT_REQUIRE(dataset.count() == tokens_.rows(), InputError, "PL0510",
-                  "the lengths '{}' of '{}' are {}, expected {}, one per sample", name, path_,
-                  dataset.count(), tokens_.rows());
+                  "the lengths '{}' of '{}' are {}, expected {}, one per sample", name,
+                  path_, dataset.count(), tokens_.rows());
     lengths_ = dataset.read_all<std::int64_t>();
     for (std::size_t i = 0; i < lengths_.size(); ++i) {
-      PLEAT_REQUIRE(lengths_[i] >= 0 && lengths_[i] <= sequence_ + 1, InputError, "PL0510",
+      PLEAT_REQUIRE(lengths_[i] >= 0 && lengths_[i] <= sequence_ + 1, InputError,
+                    "PL0510",
                     "length {} of sample {} in '{}' of '{}' is not within 0 to {}",
                     lengths_[i], i, name, path_, sequence_ + 1);
     }

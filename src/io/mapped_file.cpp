@@ -17,11 +17,12 @@ namespace pleat::io {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   // Not blocking, so that a pipe is refused and not waited for.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  PLEAT_REQUIRE(file.get() >= 0, InputError, "PL0501",
-                "cannot open '{}': {}\nHINT: paths are relative to the folder in which the "
-                "program was started.",
-                path, std::strerror(errno));
-  struct stat status{};
+  PLEAT_REQUIRE(
+      file.get() >= 0, InputError, "PL0501",
+      "cannot open '{}': {}\nHINT: paths are relative to the folder in which the "
+      "program was started.",
+      path, std::strerror(errno));
+  struct stat status {};
   PLEAT_REQUIRE(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), InputError,
                 "PL0501", "'{}' is not a plain file", path);
   size_ = static_cast<std::size_t>(status.st_size);

@@ -29,9 +29,9 @@ void decode_as(const std::byte* bytes, std::span<std::int64_t> tokens) {
     T value;
     std::memcpy(&value, bytes + i * sizeof(T), sizeof(T));
     if constexpr (std::is_floating_point_v<T>) {
-      PLEAT_REQUIRE(std::abs(value) <= T(1LL << 53) && value == std::trunc(value), InputError,
-                    "PL0504", "the value {} of a floating-point token file is no token",
-                    value);
+      PLEAT_REQUIRE(std::abs(value) <= T(1LL << 53) && value == std::trunc(value),
+                    InputError, "PL0504",
+                    "the value {} of a floating-point token file is no token", value);
     }
     tokens[i] = static_cast<std::int64_t>(value);
   }
@@ -74,16 +74,17 @@ void MegatronReader::read_header() {
   const auto bytes = idx_.bytes();
   const std::string& path = idx_.path();
   PLEAT_REQUIRE(!bytes.empty(), InputError, "PL0502", "'{}' is empty", path);
-  PLEAT_REQUIRE(idx_.size() >= kHeaderBytes &&
-                    std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0,
-                InputError, "PL0505",
-                "'{}' is no Megatron index: it does not start with \"MMIDIDX\"\nHINT: the "
-                "older cached format is not read; write the files with Megatron's "
-                "preprocess_data or with pleat convert.",
-                path);
+  PLEAT_REQUIRE(
+      idx_.size() >= kHeaderBytes &&
+          std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0,
+      InputError, "PL0505",
+      "'{}' is no Megatron index: it does not start with \"MMIDIDX\"\nHINT: the "
+      "older cached format is not read; write the files with Megatron's "
+      "preprocess_data or with pleat convert.",
+      path);
   const auto version = load<std::uint64_t>(bytes, 9);
-  PLEAT_REQUIRE(version == 1, InputError, "PL0505", "'{}' has version {}, expected 1", path,
-                version);
+  PLEAT_REQUIRE(version == 1, InputError, "PL0505", "'{}' has version {}, expected 1",
+                path, version);
   const auto code = load<std::uint8_t>(bytes, 17);
   PLEAT_REQUIRE(code >= 1 && code <= 8, InputError, "PL0505",
                 "'{}' has token type {}, expected 1 to 8", path, code);
@@ -95,8 +96,8 @@ void MegatronReader::read_header() {
   // The first two conditions keep the third from overflowing.
   const bool possible = sequences <= limit / 12 && documents <= limit / 8;
   const std::uint64_t expected = kHeaderBytes + 12 * sequences + 8 * documents;
-  PLEAT_REQUIRE(possible && (limit == expected || limit == expected + sequences), InputError,
-                "PL0505",
+  PLEAT_REQUIRE(possible && (limit == expected || limit == expected + sequences),
+                InputError, "PL0505",
                 "'{}' has {} bytes, which does not fit the {} sequences and {} document "
                 "entries that it announces: truncated or damaged",
                 path, limit, sequences, documents);
@@ -159,8 +160,8 @@ void MegatronReader::check_sequences() {
 
 void MegatronReader::copy(std::int64_t first, std::span<std::int64_t> tokens) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  PLEAT_ASSERT(first >= 0 && first <= tokens_ - count, "tokens {} + {} of {}", first, count,
-               tokens_);
+  PLEAT_ASSERT(first >= 0 && first <= tokens_ - count, "tokens {} + {} of {}", first,
+               count, tokens_);
   const std::int64_t width = megatron_type_size(type_);
   if (starts_.empty()) {
     decode(first * width, tokens);
@@ -172,8 +173,9 @@ void MegatronReader::copy(std::int64_t first, std::span<std::int64_t> tokens) co
     const auto s = static_cast<std::size_t>(sequence);
     const std::int64_t skip = first + done - starts_[s];
     const std::int64_t take = std::min(count - done, starts_[s + 1] - starts_[s] - skip);
-    decode(pointer(sequence) + skip * width,
-           tokens.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(take)));
+    decode(
+        pointer(sequence) + skip * width,
+        tokens.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(take)));
     done += take;
   }
 }
@@ -181,14 +183,22 @@ void MegatronReader::copy(std::int64_t first, std::span<std::int64_t> tokens) co
 void MegatronReader::decode(std::int64_t byte, std::span<std::int64_t> tokens) const {
   const std::byte* bytes = bin_.bytes().data() + byte;
   switch (type_) {
-    case MegatronType::kUint8: return decode_as<std::uint8_t>(bytes, tokens);
-    case MegatronType::kInt8: return decode_as<std::int8_t>(bytes, tokens);
-    case MegatronType::kInt16: return decode_as<std::int16_t>(bytes, tokens);
-    case MegatronType::kInt32: return decode_as<std::int32_t>(bytes, tokens);
-    case MegatronType::kInt64: return decode_as<std::int64_t>(bytes, tokens);
-    case MegatronType::kFloat64: return decode_as<double>(bytes, tokens);
-    case MegatronType::kFloat32: return decode_as<float>(bytes, tokens);
-    case MegatronType::kUint16: return decode_as<std::uint16_t>(bytes, tokens);
+    case MegatronType::kUint8:
+      return decode_as<std::uint8_t>(bytes, tokens);
+    case MegatronType::kInt8:
+      return decode_as<std::int8_t>(bytes, tokens);
+    case MegatronType::kInt16:
+      return decode_as<std::int16_t>(bytes, tokens);
+    case MegatronType::kInt32:
+      return decode_as<std::int32_t>(bytes, tokens);
+    case MegatronType::kInt64:
+      return decode_as<std::int64_t>(bytes, tokens);
+    case MegatronType::kFloat64:
+      return decode_as<double>(bytes, tokens);
+    case MegatronType::kFloat32:
+      return decode_as<float>(bytes, tokens);
+    case MegatronType::kUint16:
+      return decode_as<std::uint16_t>(bytes, tokens);
   }
 }
 

@@ -6,9 +6,9 @@
 
 #include <unistd.h>
 
+#include "pending_file.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/io/megatron.hpp"
-#include "pending_file.hpp"
 
 namespace pleat::io {
 
@@ -30,14 +30,22 @@ void encode_as(std::span<const std::int64_t> tokens, std::vector<std::byte>& byt
 void encode(MegatronType type, std::span<const std::int64_t> tokens,
             std::vector<std::byte>& bytes) {
   switch (type) {
-    case MegatronType::kUint8: return encode_as<std::uint8_t>(tokens, bytes);
-    case MegatronType::kInt8: return encode_as<std::int8_t>(tokens, bytes);
-    case MegatronType::kInt16: return encode_as<std::int16_t>(tokens, bytes);
-    case MegatronType::kInt32: return encode_as<std::int32_t>(tokens, bytes);
-    case MegatronType::kInt64: return encode_as<std::int64_t>(tokens, bytes);
-    case MegatronType::kFloat64: return encode_as<double>(tokens, bytes);
-    case MegatronType::kFloat32: return encode_as<float>(tokens, bytes);
-    case MegatronType::kUint16: return encode_as<std::uint16_t>(tokens, bytes);
+    case MegatronType::kUint8:
+      return encode_as<std::uint8_t>(tokens, bytes);
+    case MegatronType::kInt8:
+      return encode_as<std::int8_t>(tokens, bytes);
+    case MegatronType::kInt16:
+      return encode_as<std::int16_t>(tokens, bytes);
+    case MegatronType::kInt32:
+      return encode_as<std::int32_t>(tokens, bytes);
+    case MegatronType::kInt64:
+      return encode_as<std::int64_t>(tokens, bytes);
+    case MegatronType::kFloat64:
+      return encode_as<double>(tokens, bytes);
+    case MegatronType::kFloat32:
+      return encode_as<float>(tokens, bytes);
+    case MegatronType::kUint16:
+      return encode_as<std::uint16_t>(tokens, bytes);
   }
 }
 
@@ -90,7 +98,9 @@ void MegatronWriter::write_index() const {
   File idx(std::fopen(pending_idx_->temporary().c_str(), "wb"));
   PLEAT_REQUIRE(idx != nullptr, IoError, "PL0516", "cannot write '{}': {}", path,
                 std::strerror(errno));
-  const auto put = [&](const void* data, std::size_t bytes) { write(idx, data, bytes, path); };
+  const auto put = [&](const void* data, std::size_t bytes) {
+    write(idx, data, bytes, path);
+  };
   const std::uint64_t version = 1;
   const std::uint64_t sequences = sizes_.size();
   const std::uint64_t documents = documents_.size();
@@ -116,8 +126,7 @@ void MegatronWriter::write(const File& file, const void* data, std::size_t bytes
 }
 
 void MegatronWriter::close(File& file, const std::string& path) {
-  const bool flushed =
-      std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
+  const bool flushed = std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
   const bool closed = std::fclose(file.release()) == 0;
   PLEAT_REQUIRE(flushed && closed, IoError, "PL0516", "cannot write '{}': {}", path,
                 std::strerror(errno));

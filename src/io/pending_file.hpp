@@ -8,11 +8,12 @@
 
 namespace pleat::io {
 
-/// \brief A file that is written under a temporary name and appears under its own only when
-/// complete; what was not committed is removed.
+/// \brief A file that is written under a temporary name and appears under its own only
+/// when complete; what was not committed is removed.
 class PendingFile {
  public:
-  explicit PendingFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {}
+  explicit PendingFile(std::string path)
+      : path_(std::move(path)), temporary_(path_ + ".tmp") {}
   ~PendingFile() {
     std::error_code ignored;
     std::filesystem::remove(temporary_, ignored);

@@ -24,7 +24,8 @@ std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c) {
 
 }  // namespace
 
-KeyedPermutation::KeyedPermutation(std::int64_t size, std::uint64_t seed, std::uint64_t stream)
+KeyedPermutation::KeyedPermutation(std::int64_t size, std::uint64_t seed,
+                                   std::uint64_t stream)
     : size_(size), random_(seed, stream) {
   PLEAT_ASSERT(size >= 1 && size < (std::int64_t{1} << kRoundShift),
                "a permutation of {} elements", size);
@@ -47,7 +48,8 @@ std::int64_t KeyedPermutation::operator()(std::int64_t index) const {
     if (partner < 0) partner += size_;
     // Both members of a pair ask for the same bit, so each round is its own inverse.
     const auto pair = static_cast<std::uint64_t>(std::max(x, partner));
-    const std::uint64_t counter = (static_cast<std::uint64_t>(round) << kRoundShift) | pair;
+    const std::uint64_t counter =
+        (static_cast<std::uint64_t>(round) << kRoundShift) | pair;
     if ((random_.bits(counter).word[0] & 1U) != 0) x = partner;
   }
   return x;

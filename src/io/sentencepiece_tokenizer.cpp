@@ -27,7 +27,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   const std::string& name() const override { return name_; }
   std::int64_t vocab() const override { return processor_.GetPieceSize(); }
 
-  /// A model sees one sentence at a time, so long texts go in pieces that end with a line.
+  /// A model sees a sentence at a time, so long texts go in pieces that end with a line.
   std::vector<std::int32_t> encode(std::string_view text) const override {
     constexpr std::size_t kPiece = 1 << 16;
     std::vector<std::int32_t> tokens;
@@ -59,8 +59,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int> encode_piece(std::string_view text) const {
     std::vector<int> piece;
     const auto status = processor_.Encode({text.data(), text.size()}, &piece);
-    PLEAT_REQUIRE(status.ok(), InputError, "PL0513", "'{}' cannot encode the text: {}", name_,
-                  status.ToString());
+    PLEAT_REQUIRE(status.ok(), InputError, "PL0513", "'{}' cannot encode the text: {}",
+                  name_, status.ToString());
     return piece;
   }
 
@@ -81,10 +81,11 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path)
 bool have_sentencepiece() { return false; }
 
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path) {
-  PLEAT_FAIL(InputError, "PL0513",
-             "the tokenizer '{}' needs SentencePiece, which this build lacks\nHINT: install "
-             "libsentencepiece-dev and build again, or use data.tokenizer = \"bytes\".",
-             path);
+  PLEAT_FAIL(
+      InputError, "PL0513",
+      "the tokenizer '{}' needs SentencePiece, which this build lacks\nHINT: install "
+      "libsentencepiece-dev and build again, or use data.tokenizer = \"bytes\".",
+      path);
 }
 
 #endif

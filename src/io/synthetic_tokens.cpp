@@ -55,7 +55,8 @@ class SyntheticSource final : public TokenSource {
 
 std::unique_ptr<TokenSource> make_synthetic_source(std::int64_t samples,
                                                    std::int64_t sequence,
-                                                   std::int64_t vocab, std::uint64_t seed) {
+                                                   std::int64_t vocab,
+                                                   std::uint64_t seed) {
   return std::make_unique<SyntheticSource>(samples, sequence, vocab, seed);
 }
 

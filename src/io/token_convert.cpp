@@ -33,8 +33,8 @@ class MegatronSink final : public TokenSink {
   std::string finish() override {
     writer_.finish();
     const MegatronPaths paths(path_);
-    return fmt::format("'{}' and '{}': {} tokens of {} in {} documents", paths.bin, paths.idx,
-                       tokens_, megatron_type_name(type_), documents_);
+    return fmt::format("'{}' and '{}': {} tokens of {} in {} documents", paths.bin,
+                       paths.idx, tokens_, megatron_type_name(type_), documents_);
   }
 
  private:
@@ -76,10 +76,10 @@ class Hdf5Sink final : public TokenSink {
     dataset_.reset();
     file_.close();
     pending_.commit();
-    return fmt::format("'{}', dataset '{}': {} samples of {}; {} tokens at the end are left "
-                       "out",
-                       pending_.path(), name_, rows_, width_ - 1,
-                       tokens_ - 1 - rows_ * (width_ - 1));
+    return fmt::format(
+        "'{}', dataset '{}': {} samples of {}; {} tokens at the end are left "
+        "out",
+        pending_.path(), name_, rows_, width_ - 1, tokens_ - 1 - rows_ * (width_ - 1));
   }
 
  private:
@@ -126,13 +126,15 @@ void check_target(const std::string& from, const std::string& to,
   PLEAT_REQUIRE(!to_hdf5 || conversion.sequence > 0, InputError, "PL0515",
                 "an HDF5 file of tokens needs the length of its samples\nHINT: give the "
                 "batch.sequence with which it is to be trained.");
-  const bool both_megatron = !to_hdf5 && detect_token_format(from) == DataFormat::kMegatron;
+  const bool both_megatron =
+      !to_hdf5 && detect_token_format(from) == DataFormat::kMegatron;
   const bool same =
       to == from || (both_megatron && MegatronPaths(to).bin == MegatronPaths(from).bin);
   PLEAT_REQUIRE(!same, InputError, "PL0515", "'{}' would be written over itself", to);
 }
 
-std::unique_ptr<TokenSink> open_sink(const std::string& to, const TokenConversion& conversion,
+std::unique_ptr<TokenSink> open_sink(const std::string& to,
+                                     const TokenConversion& conversion,
                                      const DocumentSource& source) {
   if (detect_token_format(to) == DataFormat::kMegatron) {
     return std::make_unique<MegatronSink>(to, megatron_type_for(source.vocab()));
@@ -154,8 +156,8 @@ std::string convert_token_file(const std::string& from, const std::string& to,
   const std::unique_ptr<DocumentSource> source = open_documents(from, conversion);
   PLEAT_REQUIRE(source->tokens() > 0, InputError, "PL0502", "'{}' is empty", from);
   PLEAT_REQUIRE(source->tokens() > conversion.sequence, InputError, "PL0503",
-                "'{}' has {} tokens, fewer than the {} of one sample", from, source->tokens(),
-                conversion.sequence + 1);
+                "'{}' has {} tokens, fewer than the {} of one sample", from,
+                source->tokens(), conversion.sequence + 1);
   const std::unique_ptr<TokenSink> sink = open_sink(to, conversion, *source);
   source->feed(*sink);
   return sink->finish();

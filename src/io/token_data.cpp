@@ -27,8 +27,9 @@ struct Group {
 
 class SampledTokenData final : public TokenData {
  public:
-  SampledTokenData(std::vector<std::unique_ptr<TokenSource>> sources, const DataConfig& config,
-                   std::int64_t sequence, std::int64_t vocab, std::uint64_t seed);
+  SampledTokenData(std::vector<std::unique_ptr<TokenSource>> sources,
+                   const DataConfig& config, std::int64_t sequence, std::int64_t vocab,
+                   std::uint64_t seed);
   std::int64_t training_samples() const override { return split_.training(); }
   std::int64_t validation_samples() const override { return split_.held_out(); }
   void training_batch(std::int64_t first, const HostBatch& batch) const override;
@@ -77,10 +78,11 @@ SampledTokenData::SampledTokenData(std::vector<std::unique_ptr<TokenSource>> sou
                 "data.split = {} holds out all {} samples and leaves none to train on\n"
                 "HINT: lower data.split, shorten batch.sequence or give more data.",
                 config.split, starts_.back());
-  PLEAT_REQUIRE(config.split == 0.0 || split_.held_out() > 0, InputError, "PL0512",
-                "data.split = {} of {} samples holds out none\nHINT: raise data.split to at "
-                "least {:.3g}, shorten batch.sequence or give more data.",
-                config.split, starts_.back(), 1.0 / static_cast<double>(starts_.back()));
+  PLEAT_REQUIRE(
+      config.split == 0.0 || split_.held_out() > 0, InputError, "PL0512",
+      "data.split = {} of {} samples holds out none\nHINT: raise data.split to at "
+      "least {:.3g}, shorten batch.sequence or give more data.",
+      config.split, starts_.back(), 1.0 / static_cast<double>(starts_.back()));
   make_groups(config.weights);
   check_small_sources();
 }
@@ -94,10 +96,11 @@ void SampledTokenData::make_groups(const std::vector<double>& weights) {
   for (std::size_t s = 0; s < sources_.size(); ++s) {
     const std::int64_t first = split_.training_before(starts_[s]);
     const std::int64_t samples = split_.training_before(starts_[s + 1]) - first;
-    PLEAT_REQUIRE(samples > 0, InputError, "PL0512",
-                  "data.split leaves no sample of '{}' to train on\nHINT: lower data.split or "
-                  "remove the file from data.path.",
-                  sources_[s]->path());
+    PLEAT_REQUIRE(
+        samples > 0, InputError, "PL0512",
+        "data.split leaves no sample of '{}' to train on\nHINT: lower data.split or "
+        "remove the file from data.path.",
+        sources_[s]->path());
     const std::string name = fmt::format("data.shuffle.{}", s);
     groups_.push_back({first, samples, hash_name(name)});
   }
@@ -118,10 +121,11 @@ void SampledTokenData::read_checked(std::size_t source, std::int64_t number,
   from.read(number, sample);
   for (std::int64_t s = 0; s < sample.length; ++s) {
     const std::int64_t token = sample.tokens[static_cast<std::size_t>(s)];
-    PLEAT_REQUIRE(token >= 0 && token < vocab_, InputError, "PL0504",
-                  "'{}': sample {} has token {} at position {}, outside 0 to {} (model.vocab "
-                  "= {})\nHINT: the tokens were made for another vocabulary.",
-                  from.path(), number, token, s, vocab_ - 1, vocab_);
+    PLEAT_REQUIRE(
+        token >= 0 && token < vocab_, InputError, "PL0504",
+        "'{}': sample {} has token {} at position {}, outside 0 to {} (model.vocab "
+        "= {})\nHINT: the tokens were made for another vocabulary.",
+        from.path(), number, token, s, vocab_ - 1, vocab_);
   }
 }
 
@@ -147,7 +151,8 @@ void SampledTokenData::fill(std::int64_t sample, std::size_t row, const HostBatc
   read_checked(source, sample - starts_[source], scratch);
   const auto token = [&](std::int64_t s) {
     const bool real = s < scratch.length;
-    return real ? static_cast<std::int32_t>(scratch.tokens[static_cast<std::size_t>(s)]) : 0;
+    return real ? static_cast<std::int32_t>(scratch.tokens[static_cast<std::size_t>(s)])
+                : 0;
   };
   for (std::int64_t s = 0; s < sequence_; ++s) {
     batch.tokens_BS(row, s) = token(s);
@@ -164,8 +169,8 @@ void SampledTokenData::check_batch(const HostBatch& batch) const {
   const auto fits = [&](const auto& view) {
     return view.extent(0) == rows && view.extent(1) == sequence;
   };
-  PLEAT_ASSERT(fits(batch.tokens_BS) && fits(batch.labels_BS) && fits(batch.loss_mask_BS) &&
-                   fits(batch.real_BS),
+  PLEAT_ASSERT(fits(batch.tokens_BS) && fits(batch.labels_BS) &&
+                   fits(batch.loss_mask_BS) && fits(batch.real_BS),
                "the views of a batch must all be [B, {}]", sequence_);
 }
 
@@ -173,17 +178,20 @@ void SampledTokenData::training_batch(std::int64_t first, const HostBatch& batch
   check_batch(batch);
   RawSample scratch(sequence_);
   for (std::size_t row = 0; row < batch.tokens_BS.extent(0); ++row) {
-    const std::int64_t position = training_position(first + static_cast<std::int64_t>(row));
+    const std::int64_t position =
+        training_position(first + static_cast<std::int64_t>(row));
     fill(split_.training_sample(position), row, batch, scratch);
   }
 }
 
-void SampledTokenData::validation_batch(std::int64_t first, const HostBatch& batch) const {
+void SampledTokenData::validation_batch(std::int64_t first,
+                                        const HostBatch& batch) const {
   check_batch(batch);
   PLEAT_ASSERT(split_.held_out() > 0, "no sample is held out");
   RawSample scratch(sequence_);
   for (std::size_t row = 0; row < batch.tokens_BS.extent(0); ++row) {
-    const std::int64_t number = (first + static_cast<std::int64_t>(row)) % split_.held_out();
+    const std::int64_t number =
+        (first + static_cast<std::int64_t>(row)) % split_.held_out();
     fill(split_.held_out_sample(number), row, batch, scratch);
   }
 }
@@ -193,20 +201,26 @@ std::string SampledTokenData::description() const {
   for (const auto& source : sources_) {
     text += fmt::format("'{}': {}\n", source->path(), source->description());
   }
-  text += fmt::format("{} samples to train on ({} tokens), {}; {} held out for validation",
-                      split_.training(), split_.training() * sequence_,
-                      shuffle_ ? "shuffled" : "in file order", split_.held_out());
+  text +=
+      fmt::format("{} samples to train on ({} tokens), {}; {} held out for validation",
+                  split_.training(), split_.training() * sequence_,
+                  shuffle_ ? "shuffled" : "in file order", split_.held_out());
   return text;
 }
 
-std::unique_ptr<TokenSource> open_source(const std::string& path, const DataConfig& config,
+std::unique_ptr<TokenSource> open_source(const std::string& path,
+                                         const DataConfig& config,
                                          std::int64_t sequence) {
   switch (config.format) {
     case DataFormat::kText:
-      return cut_stream(open_text_stream(path, *make_tokenizer(config.tokenizer)), sequence);
-    case DataFormat::kMegatron: return cut_stream(open_megatron_stream(path), sequence);
-    case DataFormat::kHdf5: return open_hdf5_source(path, config, sequence);
-    case DataFormat::kSynthetic: break;
+      return cut_stream(open_text_stream(path, *make_tokenizer(config.tokenizer)),
+                        sequence);
+    case DataFormat::kMegatron:
+      return cut_stream(open_megatron_stream(path), sequence);
+    case DataFormat::kHdf5:
+      return open_hdf5_source(path, config, sequence);
+    case DataFormat::kSynthetic:
+      break;
   }
   PLEAT_ASSERT(false, "no source for this format");
   return nullptr;
@@ -218,17 +232,28 @@ void check_config(const DataConfig& config) {
                 synthetic ? "synthetic data is made from the seed and has no data.path"
                           : "data.path names no file to train on");
   PLEAT_REQUIRE(!synthetic || config.synthetic_samples > 0, InputError, "PL0514",
-                "synthetic data needs at least one sample, not {}", config.synthetic_samples);
+                "synthetic data needs at least one sample, not {}",
+                config.synthetic_samples);
+  for (auto path = config.paths.begin(); path != config.paths.end(); ++path) {
+    // A second copy would put the held-out samples of the first one into the training.
+    PLEAT_REQUIRE(std::find(config.paths.begin(), path, *path) == path, InputError,
+                  "PL0514",
+                  "data.path names '{}' twice\nHINT: give it a larger share with "
+                  "data.weights.",
+                  *path);
+  }
   const std::size_t expected = std::max<std::size_t>(config.paths.size(), 1);
   PLEAT_REQUIRE(config.weights.empty() || config.weights.size() == expected, InputError,
-                "PL0511", "data.weights has {} entries for {} paths\nHINT: one per path, or "
+                "PL0511",
+                "data.weights has {} entries for {} paths\nHINT: one per path, or "
                 "none to take every sample once in an epoch.",
                 config.weights.size(), config.paths.size());
   for (const double weight : config.weights) {
-    PLEAT_REQUIRE(std::isfinite(weight) && weight > 0.0, InputError, "PL0511",
-                  "data.weights has {}, expected positive numbers\nHINT: leave a path out "
-                  "instead of giving it no weight.",
-                  weight);
+    PLEAT_REQUIRE(
+        std::isfinite(weight) && weight > 0.0, InputError, "PL0511",
+        "data.weights has {}, expected positive numbers\nHINT: leave a path out "
+        "instead of giving it no weight.",
+        weight);
   }
   PLEAT_REQUIRE(config.split >= 0.0 && config.split < 1.0, InputError, "PL0512",
                 "data.split = {} is not a share in [0, 1)", config.split);
@@ -236,19 +261,22 @@ void check_config(const DataConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<TokenData> open_token_data(const DataConfig& config, std::int64_t sequence,
-                                           std::int64_t vocab, std::uint64_t seed) {
+std::unique_ptr<TokenData> open_token_data(const DataConfig& config,
+                                           std::int64_t sequence, std::int64_t vocab,
+                                           std::uint64_t seed) {
   PLEAT_ASSERT(sequence > 0 && vocab > 0 && vocab <= (std::int64_t{1} << 31),
                "sequence {} and vocabulary {}", sequence, vocab);
   check_config(config);
   std::vector<std::unique_ptr<TokenSource>> sources;
   if (config.format == DataFormat::kSynthetic) {
-    sources.push_back(make_synthetic_source(config.synthetic_samples, sequence, vocab, seed));
+    sources.push_back(
+        make_synthetic_source(config.synthetic_samples, sequence, vocab, seed));
   }
   for (const std::string& path : config.paths) {
     sources.push_back(open_source(path, config, sequence));
   }
-  return std::make_unique<SampledTokenData>(std::move(sources), config, sequence, vocab, seed);
+  return std::make_unique<SampledTokenData>(std::move(sources), config, sequence, vocab,
+                                            seed);
 }
 
 }  // namespace pleat::io

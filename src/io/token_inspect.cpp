@@ -112,7 +112,8 @@ DataFormat detect_token_format(const std::string& path) {
   if (extension == ".h5" || extension == ".hdf5") return DataFormat::kHdf5;
   std::error_code ignored;
   const bool exists = std::filesystem::exists(path, ignored);
-  if (!exists && std::filesystem::exists(path + ".idx", ignored)) return DataFormat::kMegatron;
+  if (!exists && std::filesystem::exists(path + ".idx", ignored))
+    return DataFormat::kMegatron;
   if (exists && starts_like_hdf5(path)) return DataFormat::kHdf5;
   return DataFormat::kText;
 }
@@ -136,14 +137,16 @@ std::string to_text(const TokenFileInfo& info) {
   if (info.format == DataFormat::kText) {
     text = fmt::format("format       text\ntokens       {} bytes\n", info.tokens);
   } else if (info.format == DataFormat::kMegatron) {
-    text = fmt::format("format       Megatron index of {}\ntokens       {}\n"
-                       "sequences    {}\ndocuments    {}\n",
-                       info.type, info.tokens, info.sequences, info.documents);
+    text = fmt::format(
+        "format       Megatron index of {}\ntokens       {}\n"
+        "sequences    {}\ndocuments    {}\n",
+        info.type, info.tokens, info.sequences, info.documents);
   } else {
-    text = fmt::format("format       HDF5 dataset of {}\nshape        {}\ntokens       {}\n"
-                       "samples      {} of batch.sequence = {}\n",
-                       info.type, fmt::join(info.shape, " x "), info.tokens, info.sequences,
-                       info.row - 1);
+    text = fmt::format(
+        "format       HDF5 dataset of {}\nshape        {}\ntokens       {}\n"
+        "samples      {} of batch.sequence = {}\n",
+        info.type, fmt::join(info.shape, " x "), info.tokens, info.sequences,
+        info.row - 1);
   }
   if (info.tokens == 0) return text;
   return text + fmt::format("token ids    {} to {}, {} different\n", info.smallest,

@@ -17,7 +17,8 @@ class ByteStream final : public TokenStream {
   const std::string& path() const override { return file_.path(); }
   std::int64_t tokens() const override { return file_.size(); }
   void copy(std::int64_t first, std::span<std::int64_t> tokens) const override {
-    const auto from = file_.bytes().subspan(static_cast<std::size_t>(first), tokens.size());
+    const auto from =
+        file_.bytes().subspan(static_cast<std::size_t>(first), tokens.size());
     std::transform(from.begin(), from.end(), tokens.begin(),
                    [](std::byte byte) { return std::to_integer<std::int64_t>(byte); });
   }
@@ -32,7 +33,9 @@ class HeldStream final : public TokenStream {
   HeldStream(std::string path, std::string format, std::vector<std::int32_t> tokens)
       : path_(std::move(path)), format_(std::move(format)), tokens_(std::move(tokens)) {}
   const std::string& path() const override { return path_; }
-  std::int64_t tokens() const override { return static_cast<std::int64_t>(tokens_.size()); }
+  std::int64_t tokens() const override {
+    return static_cast<std::int64_t>(tokens_.size());
+  }
   void copy(std::int64_t first, std::span<std::int64_t> tokens) const override {
     std::copy_n(tokens_.begin() + first, tokens.size(), tokens.begin());
   }
@@ -76,8 +79,9 @@ class CutStream final : public TokenSource {
   }
   std::string description() const override {
     const std::int64_t unused = stream_->tokens() - 1 - samples() * sequence_;
-    return fmt::format("{}: {} tokens, {} samples of {}; {} tokens at the end are left out",
-                       stream_->format(), stream_->tokens(), samples(), sequence_, unused);
+    return fmt::format(
+        "{}: {} tokens, {} samples of {}; {} tokens at the end are left out",
+        stream_->format(), stream_->tokens(), samples(), sequence_, unused);
   }
 
  private:
@@ -89,7 +93,8 @@ class CutStream final : public TokenSource {
 
 std::unique_ptr<TokenStream> make_stream(std::string path, std::string format,
                                          std::vector<std::int32_t> tokens) {
-  return std::make_unique<HeldStream>(std::move(path), std::move(format), std::move(tokens));
+  return std::make_unique<HeldStream>(std::move(path), std::move(format),
+                                      std::move(tokens));
 }
 
 std::unique_ptr<TokenStream> open_text_stream(const std::string& path,
@@ -110,10 +115,11 @@ std::unique_ptr<TokenSource> cut_stream(std::unique_ptr<TokenStream> stream,
                                         std::int64_t sequence) {
   const std::int64_t tokens = stream->tokens();
   PLEAT_REQUIRE(tokens > 0, InputError, "PL0502", "'{}' is empty", stream->path());
-  PLEAT_REQUIRE(tokens > sequence, InputError, "PL0503",
-                "'{}' has {} tokens, fewer than the {} of one sample (batch.sequence + 1)\n"
-                "HINT: shorten batch.sequence or give more text.",
-                stream->path(), tokens, sequence + 1);
+  PLEAT_REQUIRE(
+      tokens > sequence, InputError, "PL0503",
+      "'{}' has {} tokens, fewer than the {} of one sample (batch.sequence + 1)\n"
+      "HINT: shorten batch.sequence or give more text.",
+      stream->path(), tokens, sequence + 1);
   return std::make_unique<CutStream>(std::move(stream), sequence);
 }
 

@@ -25,7 +25,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = std::filesystem::temp_directory_path() / "pleat-data-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    if (::mkdtemp(name.data()) == nullptr)
+      throw std::runtime_error("no temporary folder");
     path_ = name;
   }
   ~TemporaryFolder() {
@@ -64,7 +65,8 @@ inline std::vector<std::int64_t> row_tokens(const io::HostBatch& batch, std::siz
 }
 
 inline std::vector<std::int64_t> training_sample(const io::TokenData& data,
-                                                 std::int64_t number, std::int64_t sequence) {
+                                                 std::int64_t number,
+                                                 std::int64_t sequence) {
   const io::HostBatch batch = make_batch(1, sequence);
   data.training_batch(number, batch);
   return row_tokens(batch, 0);
@@ -78,7 +80,7 @@ inline std::vector<std::int64_t> validation_sample(const io::TokenData& data,
   return row_tokens(batch, 0);
 }
 
-/// \brief Runs `action`, which must throw an InputError of that id whose text has all parts.
+/// \brief Runs `action`, which must throw an InputError of that id with all parts.
 template <class Action>
 void expect_input_error(const std::string& id, const std::vector<std::string>& parts,
                         Action action) {

@@ -13,7 +13,8 @@ namespace {
 using Tokens = std::vector<std::int64_t>;
 constexpr const char* kGolden = PLEAT_TESTS_DIR "/golden/mixtral-tiny/trace.h5";
 
-io::DataConfig hdf5_config(const std::string& path, const std::string& dataset = "tokens") {
+io::DataConfig hdf5_config(const std::string& path,
+                           const std::string& dataset = "tokens") {
   io::DataConfig config;
   config.format = io::DataFormat::kHdf5;
   config.paths = {path};
@@ -22,14 +23,15 @@ io::DataConfig hdf5_config(const std::string& path, const std::string& dataset =
   return config;
 }
 
-// The golden file has the batch of step 0 twice: as the first four rows of trace/tokens and,
-// in golden.h5, as inputs and labels. Both were written by h5py.
+// The golden file has the batch of step 0 twice: as the first four rows of trace/tokens
+// and, in golden.h5, as inputs and labels. Both were written by h5py.
 TEST(Hdf5Tokens, GoldenTokensComeInFileOrder) {
   const auto data = io::open_token_data(hdf5_config(kGolden, "trace/tokens"), 32, 256, 1);
   EXPECT_EQ(data->training_samples(), 80);
   const io::HostBatch batch = make_batch(4, 32);
   data->training_batch(0, batch);
-  const auto golden = io::Hdf5File::open_read(PLEAT_TESTS_DIR "/golden/mixtral-tiny/golden.h5");
+  const auto golden =
+      io::Hdf5File::open_read(PLEAT_TESTS_DIR "/golden/mixtral-tiny/golden.h5");
   const auto inputs = golden.root().dataset("inputs/input_ids").read_all<std::int64_t>();
   const auto labels = golden.root().dataset("inputs/labels").read_all<std::int64_t>();
   ASSERT_EQ(inputs.size(), 128U);
@@ -45,11 +47,47 @@ TEST(Hdf5Tokens, GoldenTokensComeInFileOrder) {
   }
 }
 
+// tests/data/hdf5/types.h5 was written by h5py 3: token k of a dataset is 37 k mod 100.
+constexpr const char* kTypes = PLEAT_TESTS_DIR "/data/hdf5/types.h5";
+
+TEST(Hdf5Tokens, AllIntegerTypesOfH5py) {
+  for (const std::string name : {"i1", "u1", "little_i2", "big_i2", "little_u2", "big_i4",
+                                 "little_u4", "little_i8", "big_u8", "deflated"}) {
+    io::DataConfig config = hdf5_config(kTypes, "tokens/" + name);
+    config.loss_mask = "mask";  // of booleans, false where the token is divisible by 3
+    const auto data = io::open_token_data(config, 4, 100, 1);
+    ASSERT_EQ(data->training_samples(), 6) << name;
+    const io::HostBatch batch = make_batch(6, 4);
+    data->training_batch(0, batch);
+    for (std::size_t b = 0; b < 6; ++b) {
+      for (std::size_t s = 0; s < 4; ++s) {
+        const auto expected = static_cast<std::int32_t>((5 * b + s) * 37 % 100);
+        EXPECT_EQ(batch.tokens_BS(b, s), expected) << name;
+        EXPECT_EQ(batch.labels_BS(b, s),
+                  static_cast<std::int32_t>((5 * b + s + 1) * 37 % 100));
+        EXPECT_EQ(batch.loss_mask_BS(b, s), expected % 3 != 0) << name;
+      }
+    }
+  }
+}
+
+TEST(Hdf5Tokens, OddDatasetsOfH5pyAreRefused) {
+  const auto open = [](const std::string& name) {
+    io::open_token_data(hdf5_config(kTypes, name), 4, 100, 1);
+  };
+  expect_input_error("PL0509", {"'text'"}, [&] { open("text"); });
+  expect_input_error("PL0508", {"'scalar'", "single number"}, [&] { open("scalar"); });
+  expect_input_error("PL0507", {"''", "mask, scalar, text"}, [&] { open(""); });
+  expect_input_error("PL0302", {"/soft"}, [&] { open("soft"); });
+  EXPECT_THROW(open("too_large"), InputError);
+}
+
 /// A file with tokens 0, 1, 2, ... modulo 97 and whatever else the test adds.
 class Hdf5TokensFile : public testing::Test {
  protected:
   template <class T = std::int32_t>
-  void write(const std::string& name, const tensor::Shape& shape, const std::vector<T>& values) {
+  void write(const std::string& name, const tensor::Shape& shape,
+             const std::vector<T>& values) {
     pending_.push_back([=](io::Hdf5Group& root) {
       root.write_dataset<T>(name, shape, std::span<const T>(values));
     });
@@ -124,8 +162,10 @@ TEST_F(Hdf5TokensFile, MasksAndLengths) {
   const auto data = open(config);
   const io::HostBatch batch = make_batch(4, 4);
   data->training_batch(0, batch);
-  const std::uint8_t loss[4][4] = {{1, 1, 1, 1}, {0, 1, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
-  const std::uint8_t real[4][4] = {{1, 1, 1, 1}, {1, 1, 1, 1}, {0, 0, 0, 0}, {1, 0, 0, 0}};
+  const std::uint8_t loss[4][4] = {
+      {1, 1, 1, 1}, {0, 1, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
+  const std::uint8_t real[4][4] = {
+      {1, 1, 1, 1}, {1, 1, 1, 1}, {0, 0, 0, 0}, {1, 0, 0, 0}};
   for (std::size_t b = 0; b < 4; ++b) {
     for (std::size_t s = 0; s < 4; ++s) {
       EXPECT_EQ(batch.loss_mask_BS(b, s), loss[b][s]) << b << ", " << s;
@@ -140,7 +180,8 @@ TEST_F(Hdf5TokensFile, PaddingMayHoldAnything) {
   write("tokens", {1, 5}, std::vector<std::int32_t>{1, 2, 3, -100, 1 << 30});
   write("lengths", {1}, std::vector<std::int32_t>{3});
   io::DataConfig config = hdf5_config(file());
-  expect_input_error("PL0504", {"sample 0", "token -100", "position 3"}, [&] { open(config); });
+  expect_input_error("PL0504", {"sample 0", "token -100", "position 3"},
+                     [&] { open(config); });
   config.lengths = "lengths";
   EXPECT_EQ(training_sample(*open(config), 0, 4), (Tokens{1, 2, 3, 0, 0}));
 }

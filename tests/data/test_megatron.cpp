@@ -24,8 +24,9 @@ io::DataConfig megatron_config(const std::string& path) {
   return config;
 }
 
-// The pairs in tests/data/megatron were written by Megatron-Core 0.16.1 (IndexedDatasetBuilder):
-// five documents of 1 to 3 sequences, tokens from the generator below.
+// The pairs in tests/data/megatron were written by Megatron-Core 0.16.1
+// (IndexedDatasetBuilder): five documents of 1 to 3 sequences, tokens from the generator
+// below.
 struct MegatronReference {
   explicit MegatronReference(std::int64_t vocab) {
     std::int64_t x = 12345;
@@ -61,7 +62,8 @@ TEST_P(MegatronFiles, FilesOfMegatronCoreAreRead) {
     }
     ASSERT_EQ(reader.documents(), 5);
     for (std::int64_t d = 0; d <= 5; ++d) {
-      EXPECT_EQ(reader.document_begin(d), expected.documents[static_cast<std::size_t>(d)]);
+      EXPECT_EQ(reader.document_begin(d),
+                expected.documents[static_cast<std::size_t>(d)]);
     }
     EXPECT_EQ(all_tokens(reader), expected.tokens);
   }
@@ -72,7 +74,8 @@ TEST_P(MegatronFiles, TheWriterMakesMegatronCoresBytes) {
   const bool narrow = std::string(GetParam()) == "uint16";
   const MegatronReference reference(narrow ? 50000 : 100000);
   const TemporaryFolder folder;
-  io::MegatronWriter writer(folder.file("out"), io::megatron_type_for(narrow ? 50000 : 100000));
+  io::MegatronWriter writer(folder.file("out"),
+                            io::megatron_type_for(narrow ? 50000 : 100000));
   std::size_t first = 0;
   std::size_t document = 1;
   for (std::size_t s = 0; s < reference.sizes.size(); ++s) {
@@ -86,7 +89,8 @@ TEST_P(MegatronFiles, TheWriterMakesMegatronCoresBytes) {
       ++document;
     }
   }
-  EXPECT_FALSE(std::filesystem::exists(folder.file("out.idx"))) << "not before it is finished";
+  EXPECT_FALSE(std::filesystem::exists(folder.file("out.idx")))
+      << "not before it is finished";
   writer.finish();
   EXPECT_EQ(read_file(folder.file("out.bin")), read_file(base + ".bin"));
   EXPECT_EQ(read_file(folder.file("out.idx")), read_file(base + ".idx"));
@@ -132,7 +136,8 @@ TEST(Megatron, SequencesFollowTheIndexNotTheFile) {
   const TemporaryFolder folder;
   MegatronIndexFields fields;
   fields.sizes = {2, 0, 3, 2};
-  fields.pointers = {12, 0, 0, 12};  // the last two tokens, nothing, the first three, again
+  fields.pointers = {12, 0, 0,
+                     12};  // the last two tokens, nothing, the first three, again
   fields.documents = {0, 4};
   write_file(folder.file("a.bin"), token_bytes<std::int32_t>({10, 11, 12, 20, 21}));
   write_file(folder.file("a.idx"), index_bytes(fields));
@@ -152,13 +157,15 @@ TEST(Megatron, SamplesAreCutAcrossDocuments) {
   const auto data = io::open_token_data(
       megatron_config(PLEAT_TESTS_DIR "/data/megatron/uint16"), 8, 50000, 1);
   const MegatronReference reference(50000);
-  ASSERT_EQ(data->training_samples(), static_cast<std::int64_t>(reference.tokens.size() - 1) / 8);
+  ASSERT_EQ(data->training_samples(),
+            static_cast<std::int64_t>(reference.tokens.size() - 1) / 8);
   for (std::int64_t i = 0; i < data->training_samples(); ++i) {
     const auto begin = reference.tokens.begin() + 8 * i;
     EXPECT_EQ(training_sample(*data, i, 8), Tokens(begin, begin + 9));
   }
   expect_input_error("PL0504", {"uint16", "model.vocab = 20000"}, [] {
-    io::open_token_data(megatron_config(PLEAT_TESTS_DIR "/data/megatron/uint16"), 8, 20000, 1);
+    io::open_token_data(megatron_config(PLEAT_TESTS_DIR "/data/megatron/uint16"), 8,
+                        20000, 1);
   });
 }
 
@@ -181,9 +188,11 @@ class BrokenMegatron : public testing::Test {
 };
 
 TEST_F(BrokenMegatron, MissingFiles) {
-  expect_input_error("PL0501", {"a.idx"}, [&] { io::MegatronReader reader(folder_.file("a")); });
+  expect_input_error("PL0501", {"a.idx"},
+                     [&] { io::MegatronReader reader(folder_.file("a")); });
   write_file(folder_.file("a.idx"), index_bytes(fields_));
-  expect_input_error("PL0501", {"a.bin"}, [&] { io::MegatronReader reader(folder_.file("a")); });
+  expect_input_error("PL0501", {"a.bin"},
+                     [&] { io::MegatronReader reader(folder_.file("a")); });
 }
 TEST_F(BrokenMegatron, Magic) {
   index_ = "TNTIDX" + std::string(100, '\0');
@@ -230,7 +239,8 @@ TEST_F(BrokenMegatron, DocumentTable) {
 TEST_F(BrokenMegatron, EmptyFiles) {
   write_file(folder_.file("a.bin"), "");
   write_file(folder_.file("a.idx"), "");
-  expect_input_error("PL0502", {"a.idx"}, [&] { io::MegatronReader reader(folder_.file("a")); });
+  expect_input_error("PL0502", {"a.idx"},
+                     [&] { io::MegatronReader reader(folder_.file("a")); });
   fields_ = {};
   fields_.documents = {0};
   write_file(folder_.file("a.idx"), index_bytes(fields_));
@@ -242,7 +252,9 @@ TEST_F(BrokenMegatron, NegativeAndFractionalTokens) {
   bin_ = token_bytes<std::int32_t>({1, 2, -3, 4, 5});
   write_file(folder_.file("a.idx"), index_bytes(fields_));
   write_file(folder_.file("a.bin"), bin_);
-  const auto open = [&] { io::open_token_data(megatron_config(folder_.file("a")), 4, 10, 1); };
+  const auto open = [&] {
+    io::open_token_data(megatron_config(folder_.file("a")), 4, 10, 1);
+  };
   expect_input_error("PL0504", {"token -3", "position 2"}, open);
   fields_.type = 7;
   write_file(folder_.file("a.idx"), index_bytes(fields_));

@@ -44,8 +44,8 @@ TEST(KeyedPermutation, AllOrdersAreEquallyLikely) {
   std::vector<int> counts(256);
   for (int stream = 0; stream < kTrials; ++stream) {
     const KeyedPermutation permutation(4, 3, static_cast<std::uint64_t>(stream));
-    const auto code = permutation(0) * 64 + permutation(1) * 16 + permutation(2) * 4 +
-                      permutation(3);
+    const auto code =
+        permutation(0) * 64 + permutation(1) * 16 + permutation(2) * 4 + permutation(3);
     ++counts[static_cast<std::size_t>(code)];
   }
   double chi_square = 0.0;
@@ -59,7 +59,8 @@ TEST(KeyedPermutation, AllOrdersAreEquallyLikely) {
   EXPECT_LT(chi_square, 49.7);  // 23 degrees of freedom: exceeded once in 1000 seeds
 }
 
-// Where element 0 goes, and how far neighbours are apart afterwards, in a large permutation.
+// Where element 0 goes, and how far neighbours are apart afterwards, in a large
+// permutation.
 TEST(KeyedPermutation, NeighboursAreScattered) {
   const std::int64_t size = 10007;
   const KeyedPermutation permutation(size, 5, 6);
@@ -129,7 +130,8 @@ TEST(BlendOrder, EachSourceHasItsShareAtAnyTime) {
     counts[blend(sample).source] += 1.0;
     for (std::size_t s = 0; s < weights.size(); ++s) {
       const double expected = static_cast<double>(sample + 1) * weights[s] / 10.5;
-      ASSERT_LE(std::abs(counts[s] - expected), 1.5) << "source " << s << " at " << sample;
+      ASSERT_LE(std::abs(counts[s] - expected), 1.5)
+          << "source " << s << " at " << sample;
     }
   }
 }

@@ -14,8 +14,8 @@ io::DataConfig synthetic_config(std::int64_t samples) {
   return config;
 }
 
-// The most frequent successor of each token is its fixed one: it follows with the probability
-// of order plus its share of the noise.
+// The most frequent successor of each token is its fixed one: it follows with the
+// probability of order plus its share of the noise.
 TEST(SyntheticTokens, HaveALearnableStructure) {
   constexpr std::int64_t kVocab = 50;
   constexpr std::int64_t kSequence = 200;

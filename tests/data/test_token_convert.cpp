@@ -31,14 +31,16 @@ class TokenConvert : public testing::Test {
     config.shuffle = false;
     return config;
   }
-  io::TokenConversion conversion_{.tokenizer = "bytes", .dataset = "tokens", .sequence = 16};
+  io::TokenConversion conversion_{
+      .tokenizer = "bytes", .dataset = "tokens", .sequence = 16};
   TemporaryFolder folder_;
 };
 
 // One text through all formats: training sees the same samples from each.
 TEST_F(TokenConvert, AllFormatsGiveTheSameSamples) {
   const std::string text =
-      read_file(PLEAT_SOURCE_DIR "/inputs/data/pride_and_prejudice.txt").substr(0, 100000);
+      read_file(PLEAT_SOURCE_DIR "/inputs/data/pride_and_prejudice.txt")
+          .substr(0, 100000);
   write_file(folder_.file("a.txt"), text);
   const auto expected = samples(reading(folder_.file("a.txt")));
   ASSERT_EQ(expected.size(), 99999U / 16 * 17);
@@ -104,7 +106,8 @@ TEST_F(TokenConvert, InspectionTellsWhatIsInside) {
   EXPECT_LT(rows.largest, 256);
   EXPECT_THAT(io::to_text(rows), testing::HasSubstr("20 x 4 x 33"));
 
-  const io::TokenFileInfo pair = io::inspect_token_file(PLEAT_TESTS_DIR "/data/megatron/int32");
+  const io::TokenFileInfo pair =
+      io::inspect_token_file(PLEAT_TESTS_DIR "/data/megatron/int32");
   EXPECT_EQ(pair.type, "int32");
   EXPECT_EQ(pair.documents, 5);
   EXPECT_EQ(pair.sequences, 9);

@@ -23,15 +23,31 @@ void damage(Random& random, std::string& bytes) {
   for (std::size_t i = 0; i < strokes && !bytes.empty(); ++i) {
     const std::size_t at = below(random, bytes.size());
     switch (below(random, 6)) {
-      case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(random, 8))); break;
-      case 1: bytes[at] = static_cast<char>(random()); break;
-      case 2: bytes.resize(at); break;
-      case 3: bytes.insert(at, 1 + below(random, 12), static_cast<char>(random())); break;
-      case 4: bytes.erase(at, 1 + below(random, 12)); break;
+      case 0:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(random, 8)));
+        break;
+      case 1:
+        bytes[at] = static_cast<char>(random());
+        break;
+      case 2:
+        bytes.resize(at);
+        break;
+      case 3:
+        bytes.insert(at, 1 + below(random, 12), static_cast<char>(random()));
+        break;
+      case 4:
+        bytes.erase(at, 1 + below(random, 12));
+        break;
       default: {
         // A word of the kind that breaks arithmetic on sizes.
-        constexpr std::uint64_t kWords[] = {0, 1, 0x7fffffff, 0x80000000, 0xffffffff,
-                                            0x7fffffffffffffff, 0x8000000000000000, ~0ULL};
+        constexpr std::uint64_t kWords[] = {0,
+                                            1,
+                                            0x7fffffff,
+                                            0x80000000,
+                                            0xffffffff,
+                                            0x7fffffffffffffff,
+                                            0x8000000000000000,
+                                            ~0ULL};
         std::string word;
         put(word, kWords[below(random, std::size(kWords))]);
         bytes.replace(at, word.size(), word);
@@ -79,7 +95,8 @@ MegatronIndexFields some_index(Random& random, std::string& bin) {
     fields.sizes.push_back(size);
     fields.pointers.push_back(pointer);
     pointer += size * width;
-    if (below(random, 2) == 0) fields.documents.push_back(static_cast<std::int64_t>(s) + 1);
+    if (below(random, 2) == 0)
+      fields.documents.push_back(static_cast<std::int64_t>(s) + 1);
   }
   if (fields.documents.back() != static_cast<std::int64_t>(sequences)) {
     fields.documents.push_back(static_cast<std::int64_t>(sequences));
@@ -136,7 +153,8 @@ TEST(TokenFuzz, TextFiles) {
     for (std::size_t b = 0; b < size; ++b) {
       text.push_back(static_cast<char>(random() % 129));
       // Tokens of the left-out end are never read.
-      if (b <= (size - 1) / 5 * 5) small = small && static_cast<unsigned char>(text[b]) < 128;
+      if (b <= (size - 1) / 5 * 5)
+        small = small && static_cast<unsigned char>(text[b]) < 128;
     }
     write_file(folder.file("a.txt"), text);
     EXPECT_EQ(survives(config, 5, 128), size >= 6 && small) << "file " << i;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t kSequence = 4;
 
-/// Text whose sample i is the four letters of i and the first one of the next: each sample
-/// can be told by its first three bytes.
+/// Text whose sample i is the four letters of i and the first one of the next: each
+/// sample can be told by its first three bytes.
 std::string numbered_text(int samples, char mark) {
   std::string text;
   for (int i = 0; i <= samples; ++i) text += fmt::format("{}{:03}", mark, i);
@@ -101,7 +101,8 @@ TEST_F(TokenOrder, TheHeldOutSamplesDependOnTheSeedAlone) {
 
 TEST_F(TokenOrder, ValidationRepeatsAfterItsEnd) {
   const auto data = open();
-  EXPECT_EQ(validation_sample(*data, 3, kSequence), validation_sample(*data, 17, kSequence));
+  EXPECT_EQ(validation_sample(*data, 3, kSequence),
+            validation_sample(*data, 17, kSequence));
 }
 
 TEST_F(TokenOrder, ABatchIsItsSamplesOneByOne) {
@@ -144,12 +145,18 @@ TEST_F(TokenOrder, WeightsSetTheShares) {
   EXPECT_LE(most - least, 1);
 }
 
+TEST_F(TokenOrder, NoFileMayBeGivenTwice) {
+  config_.paths.push_back(config_.paths.front());
+  expect_input_error("PL0514", {config_.paths.front(), "twice"}, [&] { open(); });
+}
+
 TEST_F(TokenOrder, AWeightedFileMustKeepATrainingSample) {
   write_file(folder_.file("c"), numbered_text(1, 'c'));
-  config_.paths = {folder_.file("c"), folder_.file("c")};
+  write_file(folder_.file("d"), numbered_text(1, 'd'));
+  config_.paths = {folder_.file("c"), folder_.file("d")};
   config_.weights = {1.0, 1.0};
   config_.split = 0.5;
-  expect_input_error("PL0512", {folder_.file("c")}, [&] { open(); });
+  expect_input_error("PL0512", {"leaves no sample of"}, [&] { open(); });
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ DataConfig text_config(std::vector<std::string> paths) {
 
 TEST(TokenText, SamplesOverlapByOneToken) {
   const TemporaryFolder folder;
-  write_file(folder.file("a.txt"), "abcdefghijkl");  // 12 tokens: 3 samples of 3 and 2 left
+  write_file(folder.file("a.txt"),
+             "abcdefghijkl");  // 12 tokens: 3 samples of 3 and 2 left
   const auto data = io::open_token_data(text_config({folder.file("a.txt")}), 3, 256, 1);
   ASSERT_EQ(data->training_samples(), 3);
   EXPECT_EQ(data->validation_samples(), 0);
@@ -28,7 +29,8 @@ TEST(TokenText, SamplesOverlapByOneToken) {
   EXPECT_EQ(training_sample(*data, 1, 3), second);
   EXPECT_EQ(training_sample(*data, 2, 3), third);
   EXPECT_EQ(training_sample(*data, 3, 3), first) << "the next epoch";
-  EXPECT_THAT(data->description(), testing::HasSubstr("2 tokens at the end are left out"));
+  EXPECT_THAT(data->description(),
+              testing::HasSubstr("2 tokens at the end are left out"));
 }
 
 TEST(TokenText, LabelsFollowTokensAndAllPositionsCarryLoss) {
@@ -46,8 +48,8 @@ TEST(TokenText, LabelsFollowTokensAndAllPositionsCarryLoss) {
   }
 }
 
-// The real text against the file itself: with S = 97 every byte but the first and the dropped
-// ones is a label once, in order.
+// The real text against the file itself: with S = 97 every byte but the first and the
+// dropped ones is a label once, in order.
 TEST(TokenText, RealTextIsReadAsItIs) {
   const std::string path = PLEAT_SOURCE_DIR "/inputs/data/pride_and_prejudice.txt";
   const std::string text = read_file(path);
@@ -98,7 +100,8 @@ TEST(TokenText, TokensBeyondTheVocabularyAreLocated) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.txt");
   write_file(path, "aaaaaaaaaaaza");
-  expect_input_error("PL0504", {path, "sample 2", "token 122", "position 3", "model.vocab = 100"},
+  expect_input_error("PL0504",
+                     {path, "sample 2", "token 122", "position 3", "model.vocab = 100"},
                      [&] { io::open_token_data(text_config({path}), 4, 100, 1); });
   io::open_token_data(text_config({path}), 4, 123, 1);
 }

@@ -52,7 +52,8 @@ TEST(Tokenizer, SentencePieceReadsTextForTraining) {
   EXPECT_GT(data->training_samples() * 64, 684768 / 3);
   EXPECT_LT(data->training_samples() * 64, 684768);
   const auto tokens = training_sample(*data, 0, 64);
-  const auto text = io::make_tokenizer(kModel)->decode(Tokens(tokens.begin(), tokens.end()));
+  const auto text =
+      io::make_tokenizer(kModel)->decode(Tokens(tokens.begin(), tokens.end()));
   EXPECT_THAT(text, testing::StartsWith("PRIDE AND PREJUDICE\n\nBy Jane Austen"));
   expect_input_error("PL0504", {"model.vocab = 256"},
                      [&] { io::open_token_data(config, 64, 256, 1); });

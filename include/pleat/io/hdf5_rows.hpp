@@ -15,8 +15,8 @@ namespace pleat::io {
 
 /// \brief Rows along the last dimension; the leading ones are flattened in file order.
 ///
-/// A run of consecutive rows is read ahead as soon as two neighbours were asked for, so that
-/// neither file order nor random order reads much in vain, and memory stays bounded.
+/// A run of consecutive rows is read ahead as soon as two neighbours were asked for, so
+/// that neither file order nor random order reads much in vain, and memory stays bounded.
 /// For one thread.
 class Hdf5Rows {
  public:

@@ -2,13 +2,13 @@
 #pragma once
 
 /// \file
-/// \brief Megatron's indexed token files: NAME.bin has the tokens, NAME.idx says where the
-/// sequences and documents lie.
+/// \brief Megatron's indexed token files: NAME.bin has the tokens, NAME.idx says where
+/// the sequences and documents lie.
 ///
-/// The index, little-endian without padding: 9 bytes "MMIDIDX\0\0", u64 version 1, u8 type,
-/// u64 sequences N, u64 entries of the document table D, i32 sizes[N] in tokens, i64
-/// pointers[N] in bytes, i64 documents[D]. Document d is the sequences documents[d] up to
-/// documents[d + 1]. Multimodal files append i8 modes[N], which is skipped.
+/// The index, little-endian without padding: 9 bytes "MMIDIDX\0\0", u64 version 1, u8
+/// type, u64 sequences N, u64 entries of the document table D, i32 sizes[N] in tokens,
+/// i64 pointers[N] in bytes, i64 documents[D]. Document d is the sequences documents[d]
+/// up to documents[d + 1]. Multimodal files append i8 modes[N], which is skipped.
 
 #include <cstdint>
 #include <cstdio>
@@ -35,7 +35,7 @@ enum class MegatronType : std::uint8_t {
 };
 std::string_view megatron_type_name(MegatronType type);
 std::int64_t megatron_type_size(MegatronType type);
-/// \brief What Megatron itself would choose: uint16 where the vocabulary allows, else int32.
+/// \brief As Megatron would choose: uint16 where the vocabulary allows, else int32.
 MegatronType megatron_type_for(std::int64_t vocab);
 
 /// \brief The two files of "NAME", "NAME.bin" or "NAME.idx".
@@ -48,8 +48,8 @@ struct MegatronPaths {
 /// \brief Reads a pair. All of the index is checked when it is opened.
 class MegatronReader {
  public:
-  /// \throws InputError PL0501 missing, PL0502 empty, PL0505 not an index, PL0506 index and
-  ///   tokens disagree
+  /// \throws InputError PL0501 missing, PL0502 empty, PL0505 not an index, PL0506 index
+  ///   and tokens disagree
   explicit MegatronReader(const std::string& path);
 
   MegatronType type() const { return type_; }
@@ -60,8 +60,9 @@ class MegatronReader {
   std::int64_t sequence_size(std::int64_t sequence) const;
   /// \brief First sequence of a document; of number documents(): sequences().
   std::int64_t document_begin(std::int64_t document) const;
-  /// \brief Copies tokens first, first + 1, ... of all sequences, one after another in the
-  /// order of the index. \throws InputError PL0504 a floating-point value that is not whole
+  /// \brief Copies tokens first, first + 1, ... of all sequences, one after another in
+  /// the order of the index.
+  /// \throws InputError PL0504 a floating-point value that is not whole
   void copy(std::int64_t first, std::span<std::int64_t> tokens) const;
 
  private:
@@ -77,15 +78,15 @@ class MegatronReader {
   std::int64_t sequences_ = 0;
   std::int64_t document_entries_ = 0;
   std::int64_t tokens_ = 0;
-  /// First token of each sequence and the end, kept only where the sequences do not lie one
-  /// after another in the file.
+  /// First token of each sequence and the end, kept only where the sequences do not lie
+  /// one after another in the file.
   std::vector<std::int64_t> starts_;
 };
 
 class PendingFile;
 
-/// \brief Writes a pair. The files get their names when it is finished; before that they end
-/// in ".tmp", and an unfinished writer removes them.
+/// \brief Writes a pair. The files get their names when it is finished; before that they
+/// end in ".tmp", and an unfinished writer removes them.
 class MegatronWriter {
  public:
   /// \throws InputError PL0515 when the folder cannot be written to

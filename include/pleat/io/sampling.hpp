@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief Which sample comes next, as pure functions of its number: nothing is remembered, so
-/// a run continues anywhere and every mapping sees the same order.
+/// \brief Which sample comes next, as pure functions of its number: nothing is
+/// remembered, so a run continues anywhere and every mapping sees the same order.
 
 #include <cstdint>
 #include <vector>
@@ -14,9 +14,9 @@ namespace pleat::io {
 
 /// \brief A random permutation of 0 .. size - 1, evaluated one element at a time.
 ///
-/// The swap-or-not shuffle of Hoang, Morris and Rogaway, "An enciphering scheme based on a
-/// card shuffle" (CRYPTO 2012): each round pairs x with K - x and swaps the pair or not. It
-/// needs no table and works for any size, not only powers of two.
+/// The swap-or-not shuffle of Hoang, Morris and Rogaway, "An enciphering scheme based on
+/// a card shuffle" (CRYPTO 2012): each round pairs x with K - x and swaps the pair or
+/// not. It needs no table and works for any size, not only powers of two.
 class KeyedPermutation {
  public:
   /// \param size    at least 1
@@ -34,9 +34,10 @@ class KeyedPermutation {
 
 /// \brief Holds out a share of the samples for validation.
 ///
-/// The samples, in file order, are cut into as many runs of nearly equal length as samples are
-/// to be held out, and the seed picks one sample of each run. The held-out samples are
-/// thus spread evenly over the file, their number is exact, and nothing is stored.
+/// The samples, in file order, are cut into as many runs of nearly equal length as
+/// samples are to be held out, and the seed picks one sample of each run. The held-out
+/// samples are thus spread evenly over the file, their number is exact, and nothing is
+/// stored.
 class HeldOutSplit {
  public:
   /// \param share  of the samples to hold out, in [0, 1); rounded to whole samples
@@ -61,10 +62,10 @@ class HeldOutSplit {
 
 /// \brief Interleaves several sources by weight.
 ///
-/// A binary tree splits the first n samples of the run between its two halves as round(n p) and
-/// the rest, p being the left half's share of the weight in fixed point. Source and position of
-/// any sample follow by walking down the tree, and after any number of samples each
-/// source has had its share to within one sample per level of the tree.
+/// A binary tree splits the first n samples of the run between its two halves: round(n p)
+/// and the rest, p being the left half's share of the weight in fixed point. Source and
+/// position of any sample follow by walking down the tree, and after any number of
+/// samples each source has had its share to within one sample per level of the tree.
 class BlendOrder {
  public:
   /// \param weights  positive, one per source

@@ -59,8 +59,9 @@ std::unique_ptr<TokenStream> open_megatron_stream(const std::string& path);
 std::unique_ptr<TokenStream> make_stream(std::string path, std::string format,
                                          std::vector<std::int32_t> tokens);
 
-/// \brief Cuts a stream into samples of S + 1 tokens. Consecutive ones overlap by one token, so
-/// that each token but the first is a label once; an incomplete last sample is dropped.
+/// \brief Cuts a stream into samples of S + 1 tokens. Consecutive ones overlap by one
+/// token, so that each token but the first is a label once; an incomplete last sample is
+/// dropped.
 /// \throws InputError PL0502 empty, PL0503 shorter than one sample
 std::unique_ptr<TokenSource> cut_stream(std::unique_ptr<TokenStream> stream,
                                         std::int64_t sequence);
@@ -75,7 +76,8 @@ std::unique_ptr<TokenSource> open_hdf5_source(const std::string& path,
 /// probability kSyntheticOrder and uniformly random otherwise.
 std::unique_ptr<TokenSource> make_synthetic_source(std::int64_t samples,
                                                    std::int64_t sequence,
-                                                   std::int64_t vocab, std::uint64_t seed);
+                                                   std::int64_t vocab,
+                                                   std::uint64_t seed);
 inline constexpr double kSyntheticOrder = 0.8;
 
 }  // namespace pleat::io
