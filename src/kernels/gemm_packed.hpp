@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "gemm_host.hpp"
@@ -172,26 +173,43 @@ void pack_transposed(const T* source, std::int64_t step, std::int64_t inner, T* 
   }
 }
 
+/// \brief Full strips whose runs are contiguous along `strip`: a few rows at a time, so that
+/// memory is read in long runs.
+template <class T, int kSize>
+void pack_straight(const T* source, std::int64_t step, std::int64_t strips, std::int64_t inner,
+                   T* target) {
+  constexpr std::int64_t kRun = 8;
+  for (std::int64_t first = 0; first < inner; first += kRun) {
+    const std::int64_t last = std::min(inner, first + kRun);
+    for (std::int64_t strip = 0; strip < strips; ++strip) {
+      const T* const from = source + strip * kSize;
+      T* const to = target + strip * kSize * inner;
+      for (std::int64_t p = first; p < last; ++p) {
+        std::memcpy(to + p * kSize, from + p * step, kSize * sizeof(T));
+      }
+    }
+  }
+}
+
 /// \brief target[strip][p][r] = x(strip kSize + r, p), 0 beyond the last of `count`.
 template <class T, int kSize>
 void pack(const Operand<T>& x, std::int64_t count, std::int64_t inner, T* target) {
-  for (std::int64_t first = 0; first < count; first += kSize) {
-    const T* const source = x.at(first, 0);
-    const std::int64_t size = std::min<std::int64_t>(kSize, count - first);
-    if (size < kSize) {
-      for (std::int64_t p = 0; p < inner; ++p) {
-        for (std::int64_t r = 0; r < kSize; ++r) {
-          target[p * kSize + r] = r < size ? source[r * x.strip_step + p * x.inner_step] : T(0);
-        }
-      }
-    } else if (x.strip_step == 1) {
-      for (std::int64_t p = 0; p < inner; ++p) {
-        for (int r = 0; r < kSize; ++r) target[p * kSize + r] = source[p * x.inner_step + r];
-      }
-    } else {
-      pack_transposed<T, kSize>(source, x.strip_step, inner, target);
+  const std::int64_t strips = count / kSize;
+  if (x.strip_step == 1) {
+    pack_straight<T, kSize>(x.data, x.inner_step, strips, inner, target);
+  } else {
+    for (std::int64_t strip = 0; strip < strips; ++strip) {
+      pack_transposed<T, kSize>(x.at(strip * kSize, 0), x.strip_step, inner,
+                                target + strip * kSize * inner);
     }
-    target += kSize * inner;
+  }
+  const std::int64_t left = count - strips * kSize;
+  if (left == 0) return;
+  T* const last = target + strips * kSize * inner;
+  for (std::int64_t p = 0; p < inner; ++p) {
+    for (std::int64_t r = 0; r < kSize; ++r) {
+      last[p * kSize + r] = r < left ? *x.at(strips * kSize + r, p) : T(0);
+    }
   }
 }
 
