@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <numeric>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "files/support.hpp"
+#include "pleat/io/checksum.hpp"
+
+namespace pleat::io {
+namespace {
+
+using test::filled;
+using test::message_of;
+using test::small_layout;
+using test::values_of;
+using testing::HasSubstr;
+
+template <class T>
+std::string save(const std::string& folder, std::int64_t step, std::uint64_t seed = 1) {
+  const auto layout = small_layout();
+  CheckpointInfo info = test::unusual_info();
+  info.step = step;
+  return save_checkpoint<T>(folder, info, filled<T>(layout, seed),
+                            filled<T>(layout, seed + 1), filled<T>(layout, seed + 2),
+                            MPI_COMM_SELF);
+}
+
+template <class T>
+class CheckpointOf : public testing::Test {};
+using Scalars = testing::Types<float, double>;
+TYPED_TEST_SUITE(CheckpointOf, Scalars);
+
+TYPED_TEST(CheckpointOf, RoundTripIsExact) {
+  const test::TemporaryFolder folder;
+  const std::string path = save<TypeParam>(folder / "checkpoints", 20);
+  EXPECT_EQ(path, folder / "checkpoints/step_00000020.h5");
+  EXPECT_EQ(test::read_file(folder / "checkpoints/LATEST"), "step_00000020.h5\n");
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+  const auto layout = small_layout();
+  const tensor::FlatTensors<TypeParam> w(layout, "w");
+  const tensor::FlatTensors<TypeParam> m(layout, "m");
+  const tensor::FlatTensors<TypeParam> v(layout, "v");
+  const CheckpointInfo info = load_checkpoint<TypeParam>(path, w, m, v);
+  EXPECT_EQ(values_of(w), values_of(filled<TypeParam>(layout, 1)));
+  EXPECT_EQ(values_of(m), values_of(filled<TypeParam>(layout, 2)));
+  EXPECT_EQ(values_of(v), values_of(filled<TypeParam>(layout, 3)));
+  EXPECT_EQ(info.next_sample, test::unusual_info().next_sample);
+}
+
+TEST(Checkpoint, EveryAttributeComesBack) {
+  const test::TemporaryFolder folder;
+  const CheckpointInfo info = CheckpointReader(save<double>(folder.path(), 20)).info();
+  const CheckpointInfo expected = test::unusual_info();
+  EXPECT_EQ(info.step, expected.step);
+  EXPECT_EQ(info.precision, expected.precision);
+  EXPECT_EQ(info.deck, expected.deck);
+  EXPECT_EQ(info.grid, expected.grid);
+  EXPECT_EQ(info.build, expected.build);
+  EXPECT_EQ(info.hugging_face_config, expected.hugging_face_config);
+  const plan::ModelConfig& a = info.model;
+  const plan::ModelConfig& b = expected.model;
+  EXPECT_EQ(a.family, b.family);
+  EXPECT_EQ(
+      std::tie(a.layers, a.hidden, a.heads, a.kv_heads, a.head_dim, a.ffn, a.vocab),
+      std::tie(b.layers, b.hidden, b.heads, b.kv_heads, b.head_dim, b.ffn, b.vocab));
+  EXPECT_EQ(
+      std::tie(a.rope_theta, a.norm_eps, a.qkv_bias, a.qk_norm, a.tied, a.init_std),
+      std::tie(b.rope_theta, b.norm_eps, b.qkv_bias, b.qk_norm, b.tied, b.init_std));
+  EXPECT_EQ(a.moe_layer, b.moe_layer);
+  EXPECT_EQ(std::tie(a.moe.experts, a.moe.top_k, a.moe.ffn, a.moe.shared_ffn),
+            std::tie(b.moe.experts, b.moe.top_k, b.moe.ffn, b.moe.shared_ffn));
+  EXPECT_EQ(std::tie(a.moe.shared_gate, a.moe.score, a.moe.normalize),
+            std::tie(b.moe.shared_gate, b.moe.score, b.moe.normalize));
+  EXPECT_EQ(a.moe.auxiliary_coefficient, b.moe.auxiliary_coefficient);
+  EXPECT_EQ(a.moe.auxiliary_scope, b.moe.auxiliary_scope);
+  EXPECT_EQ(a.moe.z_coefficient, b.moe.z_coefficient);
+}
+
+TEST(Checkpoint, SameContentGivesTheSameBytes) {
+  const test::TemporaryFolder folder;
+  const std::string one = save<double>(folder / "one", 5);
+  const std::string two = save<double>(folder / "two", 5);
+  EXPECT_EQ(test::read_file(one), test::read_file(two));
+}
+
+TEST(Checkpoint, TensorsAreReadableByPathWithTheirGlobalShape) {
+  const test::TemporaryFolder folder;
+  const Hdf5File file = Hdf5File::open_read(save<float>(folder.path(), 5));
+  const Hdf5Dataset dataset = file.root().dataset("parameters/model.embed_tokens.weight");
+  EXPECT_EQ(dataset.shape(), (tensor::Shape{5, 7}));
+  EXPECT_EQ(dataset.type_text(), "float32");
+  const auto values = dataset.read_all<float>();
+  EXPECT_EQ(dataset.string_attribute("checksum"),
+            checksum_text(content_checksum<float>(values)));
+}
+
+TEST(Checkpoint, WeightsConvertBetweenPrecisions) {
+  const test::TemporaryFolder folder;
+  const auto layout = small_layout();
+  const tensor::FlatTensors<double> wide(layout, "wide");
+  load_parameters<double>(save<float>(folder / "f", 1), wide);
+  const auto single = values_of(filled<float>(layout, 1));
+  EXPECT_EQ(values_of(wide), std::vector<double>(single.begin(), single.end()));
+  const tensor::FlatTensors<float> narrow(layout, "narrow");
+  load_parameters<float>(save<double>(folder / "d", 1), narrow);
+  EXPECT_EQ(values_of(narrow), single);
+}
+
+TEST(Checkpoint, BoxesFromSeveralWritersMakeOneTensor) {
+  const test::TemporaryFolder folder;
+  std::vector<double> values(24);
+  std::iota(values.begin(), values.end(), 1.0);
+  tensor::ParameterSpec half = test::parameter("w", {4, 6});
+  half.local_shape = {4, 3};
+  CheckpointWriter writer(folder / "c.h5", test::unusual_info(), MPI_COMM_SELF);
+  writer.declare(TensorGroup::kParameters, half, ElementType::kF64);
+  for (const std::int64_t column : {0, 3}) {
+    half.local_offset = {0, column};
+    std::vector<double> part;
+    for (std::int64_t i = 0; i < 4; ++i) {
+      for (std::int64_t j = column; j < column + 3; ++j) {
+        part.push_back(values[static_cast<std::size_t>(i * 6 + j)]);
+      }
+    }
+    writer.write<double>(TensorGroup::kParameters, half, part);
+  }
+  writer.commit();
+  const CheckpointReader reader(folder / "c.h5");
+  reader.verify_all();
+  EXPECT_EQ(reader.stored_checksum(TensorGroup::kParameters, "w"),
+            content_checksum<double>(values));
+  std::vector<double> right(12);
+  reader.read<double>(TensorGroup::kParameters, half, right);
+  EXPECT_EQ(right[0], 4.0);
+  EXPECT_EQ(right[11], 24.0);
+}
+
+TEST(Checkpoint, NarrowTypesAreKeptBitForBit) {
+  const test::TemporaryFolder folder;
+  for (const ElementType type : {ElementType::kBf16, ElementType::kF16}) {
+    std::vector<std::uint16_t> bits(0x10000);
+    std::iota(bits.begin(), bits.end(), 0);
+    const tensor::ParameterSpec all = test::parameter("w", {0x10000});
+    CheckpointWriter writer(folder / "c.h5", test::unusual_info(), MPI_COMM_SELF);
+    writer.declare(TensorGroup::kParameters, all, type);
+    writer.write_raw(TensorGroup::kParameters, all, std::as_bytes(std::span(bits)));
+    writer.commit();
+    const CheckpointReader reader(folder / "c.h5");
+    EXPECT_EQ(reader.stored_type(TensorGroup::kParameters, "w"), type);
+    const auto raw = reader.read_raw(TensorGroup::kParameters, "w");
+    EXPECT_EQ(std::memcmp(raw.data(), bits.data(), raw.size()), 0);
+    // Any other HDF5 program sees numbers: the library's own conversion agrees with ours.
+    const Hdf5File file = Hdf5File::open_read(folder / "c.h5");
+    const auto seen = file.root().dataset("parameters/w").read_all<double>();
+    std::vector<double> expected(seen.size());
+    decode_elements<double>(type, raw, expected);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      if (std::isfinite(expected[i])) {
+        ASSERT_EQ(seen[i], expected[i]) << i;
+      }
+    }
+  }
+}
+
+TEST(Checkpoint, AnotherModelIsRefusedWithTheDifferences) {
+  const test::TemporaryFolder folder;
+  const std::string path = save<double>(folder.path(), 1);
+  const auto layout = small_layout(6);
+  const tensor::FlatTensors<double> weights(layout, "w");
+  const std::string text =
+      message_of<InputError>([&] { load_parameters<double>(path, weights); });
+  EXPECT_THAT(text, HasSubstr("PL0309"));
+  EXPECT_THAT(text,
+              HasSubstr("'model.embed_tokens.weight' has shape [5, 7], the model's is "
+                        "[6, 7]"));
+  auto other = std::make_shared<tensor::ParameterLayout>();
+  other->add_block({test::parameter("lm_head.weight", {5, 7})});
+  other->finalize();
+  const tensor::FlatTensors<double> head(other, "w");
+  const std::string names =
+      message_of<InputError>([&] { load_parameters<double>(path, head); });
+  EXPECT_THAT(names, HasSubstr("'lm_head.weight' is missing"));
+  EXPECT_THAT(names, HasSubstr("'model.norm.weight' is not in the model"));
+}
+
+TEST(Checkpoint, WithoutMomentsNoRunContinues) {
+  const test::TemporaryFolder folder;
+  const auto layout = small_layout();
+  const auto weights = filled<double>(layout, 1);
+  {
+    CheckpointWriter writer(folder / "c.h5", test::unusual_info(), MPI_COMM_SELF);
+    for (const auto& parameter : layout->parameters()) {
+      writer.declare(TensorGroup::kParameters, parameter, ElementType::kF64);
+      writer.write<double>(
+          TensorGroup::kParameters, parameter,
+          {weights.flat(parameter).data(), weights.flat(parameter).size()});
+    }
+    writer.commit();
+  }
+  EXPECT_THAT(message_of<InputError>([&] {
+                load_checkpoint<double>(folder / "c.h5", weights, weights, weights);
+              }),
+              HasSubstr("PL0311"));
+}
+
+TEST(Checkpoint, NewerFormatsAreRefused) {
+  const test::TemporaryFolder folder;
+  CheckpointInfo info = test::unusual_info();
+  info.format_version = kCheckpointFormat + 1;
+  CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+  EXPECT_THAT(message_of<InputError>([&] { CheckpointReader{folder / "c.h5"}; }),
+              HasSubstr("PL0306"));
+  EXPECT_THAT(message_of<InputError>(
+                  [&] { CheckpointReader{test::golden("mixtral-tiny/golden.h5")}; }),
+              HasSubstr("PL0305"));
+}
+
+TEST(Checkpoint, AnAbandonedWriterLeavesThePreviousFile) {
+  const test::TemporaryFolder folder;
+  const std::string path = save<double>(folder.path(), 3);
+  const std::string before = test::read_file(path);
+  {
+    CheckpointWriter writer(path, test::unusual_info(), MPI_COMM_SELF);
+    EXPECT_TRUE(std::filesystem::exists(path + ".tmp"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+  EXPECT_EQ(test::read_file(path), before);
+}
+
+/// Files of this process cannot grow beyond the limit while the object lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Checkpoint, NoRoomIsAnIoErrorAndLeavesThePreviousFile) {
+  const test::TemporaryFolder folder;
+  const std::string path = save<double>(folder.path(), 3);
+  const std::string before = test::read_file(path);
+  const auto data_bytes = static_cast<std::int64_t>(3 * sizeof(double) * 84);
+  EXPECT_LE(before.size(), checkpoint_bytes(test::unusual_info(), 12, data_bytes));
+  {
+    const FileSizeLimit full(before.size());
+    const std::string text =
+        message_of<IoError>([&] { save<double>(folder.path(), 3, 9); });
+    EXPECT_THAT(text, HasSubstr("PL0310"));
+    EXPECT_THAT(text, HasSubstr("no room"));
+  }
+  EXPECT_EQ(test::read_file(path), before);
+  const std::filesystem::directory_iterator all(folder.path());
+  EXPECT_EQ(std::distance(begin(all), end(all)), 2);  // the checkpoint and LATEST
+}
+
+}  // namespace
+}  // namespace pleat::io

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+
+#include <sys/wait.h>
+
+#include "files/support.hpp"
+
+namespace pleat::io {
+namespace {
+
+using test::filled;
+using test::message_of;
+using test::small_layout;
+using testing::HasSubstr;
+
+std::string save(const std::string& folder, std::int64_t step) {
+  const auto layout = small_layout();
+  CheckpointInfo info = test::unusual_info();
+  info.step = step;
+  const auto seed = static_cast<std::uint64_t>(step);
+  return save_checkpoint<double>(folder, info, filled<double>(layout, seed),
+                                 filled<double>(layout, seed + 1),
+                                 filled<double>(layout, seed + 2), MPI_COMM_SELF);
+}
+
+/// Collects the lines of a log.
+class LogText {
+ public:
+  LogText() : file_(std::tmpfile()), log_(true, file_) {}
+  ~LogText() { std::fclose(file_); }
+  Log& log() { return log_; }
+  std::string text() {
+    std::rewind(file_);
+    std::string all(10000, '\0');
+    all.resize(std::fread(all.data(), 1, all.size(), file_));
+    return all;
+  }
+
+ private:
+  std::FILE* file_;
+  Log log_;
+};
+
+void damage(const std::string& path) {
+  std::string bytes = test::read_file(path);
+  const std::size_t place = bytes.size() / 2;
+  bytes.resize(place);
+  test::write_file(path, bytes);
+}
+
+TEST(CheckpointFolder, NothingToResumeFrom) {
+  const test::TemporaryFolder folder;
+  LogText log;
+  EXPECT_EQ(find_resume_checkpoint(folder / "none", log.log()), std::nullopt);
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()), std::nullopt);
+  EXPECT_EQ(log.text(), "");
+}
+
+TEST(CheckpointFolder, TheNewestIsTaken) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20, 30}) save(folder.path(), step);
+  LogText log;
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000030.h5");
+  std::filesystem::remove(folder / "LATEST");
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000030.h5");
+  EXPECT_EQ(log.text(), "");
+  test::write_file(folder / "LATEST", "step_00000020.h5\n");
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000020.h5");
+  test::write_file(folder / "LATEST", "step_00000099.h5\n");
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000030.h5");
+  EXPECT_THAT(log.text(), HasSubstr("step_00000099.h5"));
+}
+
+TEST(CheckpointFolder, ADamagedOneIsNamedAndTheOneBeforeItTaken) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20, 30}) save(folder.path(), step);
+  damage(folder / "step_00000030.h5");
+  LogText log;
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000020.h5");
+  EXPECT_THAT(log.text(), HasSubstr("step_00000030.h5' cannot be used: PL0301"));
+  damage(folder / "step_00000020.h5");
+  damage(folder / "step_00000010.h5");
+  EXPECT_THAT(
+      message_of<InputError>([&] { find_resume_checkpoint(folder.path(), log.log()); }),
+      HasSubstr("PL0312"));
+}
+
+TEST(CheckpointFolder, PruningKeepsTheNewestAndLatest) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {5, 10, 20, 30}) save(folder.path(), step);
+  test::write_file(folder / "LATEST", "step_00000010.h5\n");
+  test::write_file(folder / "step_00000040.h5.tmp", "left by a kill");
+  test::write_file(folder / "notes.tmp", "not ours");
+  prune_checkpoints(folder.path(), 0);
+  EXPECT_TRUE(std::filesystem::exists(folder / "step_00000005.h5"));
+  prune_checkpoints(folder.path(), 2);
+  EXPECT_TRUE(std::filesystem::exists(folder / "step_00000030.h5"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "step_00000020.h5"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "step_00000010.h5"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "step_00000005.h5"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "step_00000040.h5.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "notes.tmp"));
+}
+
+/// The states in which a kill can leave the folder, in the order of the protocol.
+TEST(CheckpointFolder, EveryStateOfTheProtocolCanBeResumed) {
+  const test::TemporaryFolder folder;
+  save(folder.path(), 10);
+  const std::string complete = test::read_file(save(folder / "other", 20));
+  LogText log;
+  for (std::size_t bytes = 0; bytes <= complete.size(); bytes += complete.size() / 7) {
+    test::write_file(folder / "step_00000020.h5.tmp", complete.substr(0, bytes));
+    EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+              folder / "step_00000010.h5");
+  }
+  std::filesystem::rename(folder / "step_00000020.h5.tmp", folder / "step_00000020.h5");
+  test::write_file(folder / "step_00000020.h5", complete);
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000010.h5");
+  test::write_file(folder / "LATEST.tmp", "step_000");
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000010.h5");
+  std::filesystem::remove(folder / "LATEST.tmp");
+  test::write_file(folder / "LATEST", "step_00000020.h5\n");
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()),
+            folder / "step_00000020.h5");
+  EXPECT_EQ(log.text(), "");
+}
+
+}  // namespace
+}  // namespace pleat::io
