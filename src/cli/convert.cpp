@@ -49,10 +49,11 @@ std::int64_t parse_bytes(const std::string& text) {
 }
 
 ModelConversion model_conversion(const ConvertOptions& options) {
-  ModelConversion conversion{.from = options.from,
-                             .to = options.to,
-                             .shard_bytes = parse_bytes(options.shard_size),
-                             .force = options.force};
+  ModelConversion conversion;
+  conversion.from = options.from;
+  conversion.to = options.to;
+  conversion.shard_bytes = parse_bytes(options.shard_size);
+  conversion.force = options.force;
   if (options.type.empty()) return conversion;
   conversion.type = io::parse_element_type(options.type);
   PLEAT_REQUIRE(conversion.type.has_value(), InputError, "PL0901",

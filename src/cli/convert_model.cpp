@@ -54,15 +54,31 @@ const char* precision_name(ElementType type) {
 }
 
 io::CheckpointInfo info_of(const io::HuggingFaceConfig& config, ElementType type) {
-  return {.model = config.model,
-          .precision = precision_name(type),
-          .build = "pleat " PLEAT_VERSION ", converted from Hugging Face",
-          .hugging_face_config = config.text};
+  io::CheckpointInfo info;
+  info.model = config.model;
+  info.precision = precision_name(type);
+  info.build = "pleat " PLEAT_VERSION ", converted from Hugging Face";
+  info.hugging_face_config = config.text;
+  return info;
 }
 
 std::string summary(const std::string& to, std::size_t tensors, std::int64_t bytes) {
   return fmt::format("wrote {}: {} tensors, {:.1f} MB", to, tensors,
                      static_cast<double>(bytes) * 1e-6);
+}
+
+std::int64_t space_for(const io::CheckpointInfo& info,
+                       const io::SafetensorsReader& reader,
+                       const tensor::ParameterLayout& layout,
+                       const ModelConversion& conversion) {
+  std::int64_t bytes = 0;
+  for (const ParameterSpec& parameter : layout.parameters()) {
+    const ElementType type = conversion.type.value_or(reader.at(parameter.name).type);
+    bytes += tensor::element_count(parameter.global_shape) *
+             static_cast<std::int64_t>(io::element_size(type));
+  }
+  return io::checkpoint_bytes(info, static_cast<std::int64_t>(layout.parameters().size()),
+                              bytes);
 }
 
 /// The types that the tensors of a folder will have, in the layout's order.
@@ -114,9 +130,9 @@ std::string convert_to_checkpoint(const ModelConversion& conversion) {
   const auto layout = model::parameter_layout(config.model);
   const io::SafetensorsReader reader(conversion.from);
   io::check_hugging_face_tensors(reader, *layout);
-  io::CheckpointWriter writer(conversion.to,
-                              info_of(config, conversion.type.value_or(config.type)),
-                              MPI_COMM_SELF);
+  const io::CheckpointInfo info = info_of(config, conversion.type.value_or(config.type));
+  io::require_space(conversion.to, space_for(info, reader, *layout, conversion));
+  io::CheckpointWriter writer(conversion.to, info, MPI_COMM_SELF);
   std::int64_t total = 0;
   for (const ParameterSpec& parameter : layout->parameters()) {
     const ElementType stored = reader.at(parameter.name).type;

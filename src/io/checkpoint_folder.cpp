@@ -152,7 +152,15 @@ std::string save_checkpoint(const std::string& folder, const CheckpointInfo& inf
   PLEAT_REQUIRE(!error, IoError, "PL0310", "cannot make the folder '{}': {}", folder,
                 error.message());
   const std::string name = checkpoint_name(info.step);
-  CheckpointWriter writer(folder + "/" + name, info, comm);
+  const std::string path = folder + "/" + name;
+  if (rank == 0) {
+    const std::int64_t elements = 3 * weights.layout().global_count();
+    const auto tensors =
+        static_cast<std::int64_t>(3 * weights.layout().parameters().size());
+    require_space(path,
+                  checkpoint_bytes(info, tensors, elements * std::int64_t{sizeof(T)}));
+  }
+  CheckpointWriter writer(path, info, comm);
   for (const TensorGroup group : {TensorGroup::kParameters, TensorGroup::kFirstMoment,
                                   TensorGroup::kSecondMoment}) {
     for (const tensor::ParameterSpec& parameter : weights.layout().parameters()) {
@@ -164,7 +172,7 @@ std::string save_checkpoint(const std::string& folder, const CheckpointInfo& inf
   write_group(writer, TensorGroup::kSecondMoment, second_moment);
   writer.commit();
   if (rank == 0) write_durably(folder + "/LATEST", name + "\n");
-  return folder + "/" + name;
+  return path;
 }
 
 template <class T>

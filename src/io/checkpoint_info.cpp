@@ -163,6 +163,14 @@ CheckpointInfo read_checkpoint_info(const Hdf5Group& root) {
   return info;
 }
 
+std::int64_t checkpoint_bytes(const CheckpointInfo& info, std::int64_t tensors,
+                              std::int64_t data_bytes) {
+  constexpr std::int64_t kHead = 64 << 10;   // attributes, groups
+  constexpr std::int64_t kPerTensor = 1024;  // object header, link, alignment
+  const std::size_t texts = info.deck.size() + info.hugging_face_config.size();
+  return kHead + 2 * static_cast<std::int64_t>(texts) + tensors * kPerTensor + data_bytes;
+}
+
 std::string checkpoint_table_line(const std::string& path, ElementType type,
                                   const tensor::Shape& shape, std::uint64_t checksum) {
   return fmt::format("{} {} {} {}\n", path, element_name(type), fmt::join(shape, "x"),

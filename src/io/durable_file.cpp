@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/io/durable_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -46,6 +47,22 @@ void write_durably(const std::string& path, std::string_view text) {
                   std::strerror(errno));
   }
   rename_durably(temporary, path);
+}
+
+void require_space(const std::string& path, std::int64_t bytes) {
+  const std::string probe = path + ".space";
+  const FileDescriptor file(open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  PLEAT_REQUIRE(file.get() >= 0, IoError, "PL0310", "cannot create '{}': {}", probe,
+                std::strerror(errno));
+  const int result = fallocate(file.get(), 0, 0, std::max<std::int64_t>(1, bytes));
+  const int reason = result == 0 ? 0 : errno;
+  std::remove(probe.c_str());
+  const bool cannot_tell = reason == EOPNOTSUPP || reason == ENOSYS;
+  PLEAT_REQUIRE(
+      result == 0 || cannot_tell, IoError, "PL0310",
+      "there is no room for the {:.1f} MB of '{}': {}\nHINT: check free space and "
+      "quota.",
+      static_cast<double>(bytes) * 1e-6, path, std::strerror(reason));
 }
 
 std::string read_small_file(const std::string& path, std::int64_t limit) {

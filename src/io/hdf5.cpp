@@ -242,6 +242,8 @@ Hdf5File Hdf5File::create(const std::string& path, MPI_Comm comm) {
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_mpio(access.id(), comm, MPI_INFO_NULL);
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
+  // Groups and data sets that are still held do not keep the file from being complete.
+  H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
   const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id());
   return {Hdf5Handle(check_write(id, path, "the new file"), H5Fclose), path};
 }

@@ -36,6 +36,11 @@ void write_checkpoint_info(Hdf5Group& root, const CheckpointInfo& info);
 /// PL0305 not a checkpoint, PL0306 a newer format
 CheckpointInfo read_checkpoint_info(const Hdf5Group& root);
 
+/// \brief Size of a checkpoint's file, rather too large than too small.
+/// \param data_bytes  of all elements
+std::int64_t checkpoint_bytes(const CheckpointInfo& info, std::int64_t tensors,
+                              std::int64_t data_bytes);
+
 /// \brief One line of the text that `metadata_checksum` covers, for one data set.
 /// \param path  "/parameters/model.norm.weight"
 std::string checkpoint_table_line(const std::string& path, ElementType type,
