@@ -50,11 +50,8 @@ std::string data_report(const train::RunConfig& config) {
   const auto data = io::open_token_data(config.data, config.batch.sequence,
                                         config.model.vocab, config.run.seed);
   const auto samples = static_cast<double>(config.run.steps * config.batch.global);
-  return fmt::format(
-      "data: {}\n  {} training and {} validation samples; the run reads {:.2f} "
-      "epochs\n",
-      data->description(), data->training_samples(), data->validation_samples(),
-      samples / static_cast<double>(data->training_samples()));
+  return fmt::format("data: {}\n  the run reads {:.2f} epochs\n", data->description(),
+                     samples / static_cast<double>(data->training_samples()));
 }
 
 std::string run_report(const train::RunConfig& config) {

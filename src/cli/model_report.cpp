@@ -162,9 +162,9 @@ std::string memory_report(const plan::ModelConfig& config,
       {"parameters", use.parameters}, {"gradients", use.gradients},
       {"optimizer", use.optimizer},   {"activations", use.activations},
       {"recomputed", use.recomputed}, {"workspace", use.workspace},
-      {"logits", use.logits},         {"program", use.program}};
+      {"  of it logits", use.logits}, {"program", use.program}};
   for (const auto& [name, bytes] : items) {
-    if (bytes > 0.0) text += fmt::format("  {:<12} {:>12}\n", name, gibibytes(bytes));
+    if (bytes > 0.0) text += fmt::format("  {:<14} {:>12}\n", name, gibibytes(bytes));
   }
   text += recompute_totals(config, request);
   const double machine = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *

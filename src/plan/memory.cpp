@@ -14,9 +14,8 @@
 namespace pleat::plan {
 namespace {
 
-/// Tokens whose logits are held at once (model/head.cpp).
-constexpr double kHeadChunkBytes = 32.0 * 1024 * 1024;
-constexpr double kSmallestHeadChunk = 128.0;
+/// Of the process before it has a model, measured: code, MPI, HDF5, BLAS buffers.
+constexpr double kProgramBytes = 40.0 * 1024 * 1024;
 
 /// The extents on one rank.
 struct Extents {
@@ -85,6 +84,13 @@ double block_scratch(const Extents& x, bool is_moe, bool again) {
   return std::max(feed_forward_scratch(x, is_moe, again), attention_scratch(x, again));
 }
 
+/// Tokens whose logits are held at once, as model/head.cpp has it.
+double head_chunk_tokens(const Extents& x, double scalar_bytes) {
+  constexpr double kChunkBytes = 32.0 * 1024 * 1024;
+  constexpr double kSmallestChunk = 128.0;
+  return std::min(x.t, std::max(kSmallestChunk, kChunkBytes / (x.vocab * scalar_bytes)));
+}
+
 /// Largest value of `elements(is_moe)` over the kinds of layers that the model has.
 template <class Elements>
 double largest(const ModelConfig& config, const Elements& elements) {
@@ -118,8 +124,7 @@ double share_in_flight(const MemoryRequest& request) {
 }  // namespace
 
 double MemoryUse::total() const {
-  return parameters + gradients + optimizer + activations + recomputed + workspace +
-         logits + program;
+  return parameters + gradients + optimizer + activations + recomputed + workspace + program;
 }
 
 LocalParameters local_parameters(const ModelConfig& config, const Mapping& mapping) {
@@ -160,13 +165,12 @@ MemoryUse training_memory(const ModelConfig& config, const MemoryRequest& reques
           return x.t * x.d + outer_elements(x, is_moe, bytes) + inner_elements(x, is_moe);
         });
   }
-  const double scratch =
+  const double block =
       largest(config, [&](bool is_moe) { return block_scratch(x, is_moe, again); });
-  use.workspace = bytes * (x.t * x.d + scratch);
-  const double chunk =
-      std::min(x.t, std::max(kSmallestHeadChunk, kHeadChunkBytes / (x.vocab * bytes)));
-  use.logits = bytes * chunk * x.vocab;
-  use.program = 60.0 * 1024 * 1024;
+  const double logits = head_chunk_tokens(x, bytes) * x.vocab;
+  use.logits = bytes * logits;
+  use.workspace = bytes * (x.t * x.d + std::max(block, x.t * x.d + logits));
+  use.program = kProgramBytes;
   return use;
 }
 

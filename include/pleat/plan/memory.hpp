@@ -25,8 +25,8 @@ struct MemoryUse {
   double optimizer = 0.0;    ///< both moments, split over the ranks that sum the gradient
   double activations = 0.0;  ///< from forward to backward, of all layers
   double recomputed = 0.0;   ///< one block's, computed again in the backward pass
-  double workspace = 0.0;    ///< within one layer
-  double logits = 0.0;       ///< one chunk of the head
+  double workspace = 0.0;    ///< within the layer, or the head, that needs most
+  double logits = 0.0;       ///< one chunk of the head's logits; part of the workspace
   double program = 0.0;      ///< the process itself: code, MPI, BLAS buffers
   double total() const;
 };
