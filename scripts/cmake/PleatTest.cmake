@@ -33,6 +33,7 @@ function(pleat_add_test)
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE ${ARG_LIBRARIES} pleat_test_main pleat_warnings)
+  pleat_precompile(${target})
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if("unit" IN_LIST ARG_LABELS)
