@@ -15,7 +15,7 @@ USES["train"] = USES["model"] | {"io", "model"}
 USES["cli"] = USES["train"] | {"train"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]pleat/(\w+)/', re.MULTILINE)
-ERROR_ID = re.compile(r'"(PL\d{4})"')
+ERROR_ID = re.compile(r'"(PL\d{4})[":]')
 ERROR_ROW = re.compile(r"^\|\s*(PL\d{4})\s*\|", re.MULTILINE)
 
 
