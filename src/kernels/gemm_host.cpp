@@ -59,14 +59,19 @@ HostProduct<T> part_of(const HostProduct<T>& whole, std::int64_t i, std::int64_t
 template <class T>
 void append_pieces(const HostProduct<T>& product, const Cut& cut,
                    std::vector<HostProduct<T>>& tasks) {
-  // Whole tiles of the widest kernel, so that only the last piece has a border.
-  constexpr std::int64_t kUnit = 48;
-  const auto piece = [](std::int64_t extent, std::int64_t pieces) {
+  // Whole tiles of the kernel, so that only the last piece has a border.
+#if defined(PLEAT_PACKED_GEMM)
+  constexpr std::int64_t kRowUnit = packed::kRows;
+  constexpr std::int64_t kColumnUnit = packed::Block<T>::kColumns;
+#else
+  constexpr std::int64_t kRowUnit = 8, kColumnUnit = 8;
+#endif
+  const auto piece = [](std::int64_t extent, std::int64_t pieces, std::int64_t unit) {
     const std::int64_t size = (extent + pieces - 1) / pieces;
-    return pieces == 1 ? extent : (size + kUnit - 1) / kUnit * kUnit;
+    return pieces == 1 ? extent : (size + unit - 1) / unit * unit;
   };
-  const std::int64_t rows = piece(product.m, cut.rows);
-  const std::int64_t columns = piece(product.n, cut.columns);
+  const std::int64_t rows = piece(product.m, cut.rows, kRowUnit);
+  const std::int64_t columns = piece(product.n, cut.columns, kColumnUnit);
   for (std::int64_t i = 0; i < product.m; i += rows) {
     for (std::int64_t j = 0; j < product.n; j += columns) {
       tasks.push_back(part_of(product, i, std::min(rows, product.m - i), j,

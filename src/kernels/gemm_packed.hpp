@@ -161,6 +161,10 @@ void pack_transposed(const T* source, std::int64_t step, std::int64_t inner, T* 
   std::int64_t p = 0;
   if constexpr (sizeof(T) == 4) {
     for (; p + 8 <= inner; p += 8) {
+      // The next strip comes from other rows, which no hardware foresees.
+      if (p % 16 == 0) {
+        for (int r = 0; r < kSize; ++r) __builtin_prefetch(source + (kSize + r) * step + p);
+      }
       // From the last eight lanes to the first: rubbish beyond a strip is then overwritten.
       for (int r = (kSize - 1) / 8 * 8; r >= 0; r -= 8) {
         transpose_8x8<kSize>(source + r * step + p, step, std::min(8, kSize - r),
