@@ -140,9 +140,9 @@ void MegatronReader::check_sequences() {
                   "sequence {} of '{}' has size {} and offset {}", s, idx_.path(), size,
                   begin);
     PLEAT_REQUIRE(begin <= bytes && size * width <= bytes - begin, InputError, "PL0506",
-                  "'{}' has {} bytes, but sequence {} of its index needs bytes {} to {}: "
-                  "truncated, or of another index",
-                  bin_.path(), bytes, s, begin, begin + size * width);
+                  "'{}' has {} bytes, but its index puts the {} bytes of sequence {} at "
+                  "byte {}: truncated, or of another index",
+                  bin_.path(), bytes, size * width, s, begin);
     adjacent = adjacent && begin == tokens_ * width;
     tokens_ += size;
     used = std::max(used, begin + size * width);

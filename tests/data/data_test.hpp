@@ -24,7 +24,11 @@ namespace pleat::test {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "pleat-data-XXXXXX";
+    // In memory where there is such a place: the fuzz tests write thousands of files.
+    const bool in_memory = ::access("/dev/shm", W_OK) == 0;
+    const std::filesystem::path parent =
+        in_memory ? "/dev/shm" : std::filesystem::temp_directory_path();
+    std::string name = parent / "pleat-data-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr)
       throw std::runtime_error("no temporary folder");
     path_ = name;

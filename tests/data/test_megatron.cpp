@@ -213,7 +213,7 @@ TEST_F(BrokenMegatron, TruncatedIndex) {
 }
 TEST_F(BrokenMegatron, TruncatedTokens) {
   bin_.pop_back();
-  expect("PL0506", {"a.bin", "19 bytes", "sequence 1", "12 to 20"});
+  expect("PL0506", {"a.bin", "19 bytes", "sequence 1", "8 bytes", "byte 12"});
 }
 TEST_F(BrokenMegatron, TokensOfAnotherIndex) {
   bin_ += "1234";

@@ -17,9 +17,11 @@ class TokenConvert : public testing::Test {
   /// All samples in file order, one after another.
   static std::vector<std::int64_t> samples(const io::DataConfig& config) {
     const auto data = io::open_token_data(config, 16, 256, 1);
+    const io::HostBatch batch = make_batch(data->training_samples(), 16);
+    data->training_batch(0, batch);
     std::vector<std::int64_t> tokens;
-    for (std::int64_t i = 0; i < data->training_samples(); ++i) {
-      const auto sample = training_sample(*data, i, 16);
+    for (std::size_t row = 0; row < batch.tokens_BS.extent(0); ++row) {
+      const auto sample = row_tokens(batch, row);
       tokens.insert(tokens.end(), sample.begin(), sample.end());
     }
     return tokens;
