@@ -2,6 +2,7 @@
 /// \file
 /// \brief The shape of the model: from `model.init`, from `model.preset`, or key by key.
 #include <algorithm>
+#include <filesystem>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/checkpoint.hpp"
@@ -20,19 +21,27 @@ double hugging_face_auxiliary(const io::HuggingFaceConfig& config, const std::st
   return active ? config.model.moe.auxiliary_coefficient : 0.0;
 }
 
+/// The same complaint, with the place in the deck that led to it.
+[[noreturn]] void fail_at(const std::string& place, const InputError& error) {
+  const std::string message = error.what();
+  // what() begins with the id.
+  throw InputError(error.id(), place + message.substr(error.id().size()));
+}
+
 /// The model that init names; its auxiliary coefficient is the default for the deck.
-plan::ModelConfig read_init(const io::Deck& deck, const std::string& path) {
-  if (io::is_hugging_face_folder(path)) {
+plan::ModelConfig read_init(const std::string& path) {
+  std::error_code error;  // a name may be too long for the file system
+  if (std::filesystem::is_regular_file(path + "/config.json", error)) {
     io::HuggingFaceConfig config = io::read_hugging_face_config(path);
     config.model.moe.auxiliary_coefficient =
         hugging_face_auxiliary(config, path + "/config.json");
     return config.model;
   }
-  PLEAT_REQUIRE(io::is_checkpoint(path), InputError, "PL0213",
-                "{}: model.init: '{}' is neither a Hugging Face folder (with a config.json) "
-                "nor a checkpoint\nHINT: the path is relative to the deck's folder or the "
-                "working directory.",
-                deck.where("model.init"), path);
+  const bool is_file = std::filesystem::is_regular_file(path, error);
+  PLEAT_REQUIRE(is_file && io::is_checkpoint(path), InputError, "PL0213",
+                "'{}' is neither a Hugging Face folder (with a config.json) nor a checkpoint\n"
+                "HINT: the path is relative to the deck's folder or the working directory.",
+                path);
   plan::ModelConfig model = io::CheckpointReader(path).info().model;
   model.moe.auxiliary_coefficient = 0.0;
   return model;
@@ -80,7 +89,11 @@ void resolve_from_init(const io::Deck& deck, const io::DeckKeys& keys, DeckField
                 deck.where("model.preset"));
   config.model_init = deck.find_path(config.model_init);
   const plan::ModelConfig from_deck = config.model;
-  config.model = read_init(deck, config.model_init);
+  try {
+    config.model = read_init(config.model_init);
+  } catch (const InputError& error) {
+    fail_at(deck.where("model.init") + ": model.init", error);
+  }
   take_layer_pattern(fields);
   require_agreement(deck, keys, config.model_init);
   // How it is trained is the deck's to say.
@@ -97,7 +110,7 @@ void require_sizes(const io::Deck& deck) {
     PLEAT_REQUIRE(deck.given(name), InputError, "PL0208",
                   "{}: {}: missing, expected an integer\n"
                   "HINT: give the sizes of the model, or model.preset, or model.init.",
-                  deck.path(), name);
+                  deck.where(name), name);
   }
 }
 
@@ -107,7 +120,7 @@ void fill_attention(const io::Deck& deck, plan::ModelConfig& model) {
   PLEAT_REQUIRE(model.hidden % model.heads == 0, InputError, "PL0209",
                 "{}: model.hidden = {} is not a multiple of model.heads = {}\n"
                 "HINT: change one of them, or give model.head_dim.",
-                deck.where("model.hidden"), model.hidden, model.heads);
+                deck.where("model.heads"), model.hidden, model.heads);
   model.head_dim = model.hidden / model.heads;
 }
 
@@ -153,8 +166,7 @@ void resolve_model(const io::Deck& deck, const io::DeckKeys& keys, DeckFields& f
   try {
     plan::validate(fields.config.model);
   } catch (const InputError& error) {
-    const std::string message = error.what();
-    throw InputError(error.id(), deck.path() + message.substr(error.id().size()));
+    fail_at(deck.path(), error);
   }
 }
 

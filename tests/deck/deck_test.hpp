@@ -33,6 +33,8 @@ class ScratchFolder : public testing::Test {
   std::string write(const std::string& name, const std::string& text) const {
     const std::filesystem::path path = folder_ / name;
     std::filesystem::create_directories(path.parent_path());
+    // A new file: cutting one that is still on its way to the disk would wait for it.
+    std::filesystem::remove(path);
     std::ofstream(path, std::ios::binary) << text;
     return path.string();
   }

@@ -48,7 +48,7 @@ class DeckFuzzTest : public RunDeckTest {
     } catch (const InputError& error) {
       ++refused_;
       const std::string message = error.what();
-      EXPECT_THAT(message, testing::MatchesRegex("PL[0-9]+: (.|\n)*"));
+      EXPECT_THAT(message, testing::StartsWith("PL0"));
       EXPECT_LT(message.size(), 2000u);
       EXPECT_EQ(message.find('\x1b'), std::string::npos);
     }

@@ -126,7 +126,8 @@ TEST_F(RunConfigTest, ResolvedDeckIsTheSameRun) {
   EXPECT_THAT(second.model.moe_layer, ElementsAre(true, false));
   // Each key stands in it once.
   train::DeckFields fields;
-  for (const io::DeckEntry& entry : train::declare_deck_keys(fields).entries()) {
+  const io::DeckKeys keys = train::declare_deck_keys(fields);
+  for (const io::DeckEntry& entry : keys.entries()) {
     EXPECT_THAT(first.resolved_deck, HasSubstr("\n" + entry.name_in_section() + " = "));
   }
 }

@@ -141,7 +141,14 @@ TEST_F(RunModelTest, InitThatIsNone) {
   EXPECT_THAT(complaint_about({"model.init=nowhere"}),
               AllOf(StartsWith("PL0213: override "), HasSubstr("'nowhere' is neither")));
   write("text.h5", "not HDF5");
-  EXPECT_THAT(complaint_about({"model.init=text.h5"}), StartsWith("PL0213: "));
+  EXPECT_THAT(complaint_about({"model.init=text.h5"}),
+              AllOf(StartsWith("PL0301: override 'model.init=text.h5': model.init: "),
+                    HasSubstr("not an HDF5 file")));
+  EXPECT_THAT(complaint_about({"model.init=" + std::string(5000, 'x')}),
+              StartsWith("PL0213: "));
+  write("empty/config.json", "{}");
+  EXPECT_THAT(complaint_about({"model.init=empty"}),
+              AllOf(StartsWith("PL04"), HasSubstr("override 'model.init=empty': ")));
   EXPECT_THAT(complaint_about({"model.init=nowhere", "model.preset=mixtral-8x7b"}),
               AllOf(StartsWith("PL0209: "), HasSubstr("both given")));
 }
