@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief `pleat check` as a user calls it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string text;  ///< stdout and stderr
+};
+
+Outcome pleat(const std::string& arguments) {
+  const std::string command = std::string(PLEAT_PROGRAM) + " " + arguments + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome;
+  std::array<char, 4096> buffer{};
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.text.append(buffer.data(), got);
+  }
+  outcome.exit_code = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+constexpr const char* kDeck = R"(
+[run]
+name = "check"
+steps = 2
+[model]
+layers = 3
+hidden = 128
+heads = 4
+kv_heads = 2
+vocab = 4096
+[moe]
+experts = 16
+top_k = 4
+ffn = 256
+[batch]
+sequence = 256
+micro = 4
+[data]
+format = "synthetic"
+[checkpoint]
+resume = "none"
+)";
+
+class Check : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("pleat_check_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    deck_ = (folder_ / "deck.toml").string();
+    std::ofstream(deck_) << kDeck;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+  std::string deck_;
+};
+
+TEST_F(Check, ReportsShapesCountsFlopsMemoryAndData) {
+  const Outcome outcome = pleat("check " + deck_);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(
+      outcome.text,
+      AllOf(HasSubstr("[256, 128]"), HasSubstr("[512, 128]"), HasSubstr("causal rule"),
+            HasSubstr("memory of the fullest"), HasSubstr("2 steps of 1024 tokens"),
+            HasSubstr("epochs"), HasSubstr("no problems found")));
+}
+
+TEST_F(Check, PresetsNeedNoDeck) {
+  const Outcome outcome = pleat("check --preset mixtral-8x7b");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("46.70 B total (46,702,792,704)"),
+                                  HasSubstr("12.88 B active")));
+}
+
+TEST_F(Check, OverridesApply) {
+  const Outcome outcome = pleat("check " + deck_ + " moe.top_k=17");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("PL0608"), HasSubstr("moe.experts = 16")));
+}
+
+TEST_F(Check, DataIsOpenedUnlessToldOtherwise) {
+  const std::string missing =
+      "check " + deck_ + " data.format=text data.path=" + (folder_ / "no.txt").string();
+  EXPECT_EQ(pleat(missing).exit_code, 2);
+  const Outcome unopened = pleat(missing + " --no-data");
+  EXPECT_EQ(unopened.exit_code, 0) << unopened.text;
+}
+
+TEST_F(Check, MappingHasToFillTheRanks) {
+  EXPECT_EQ(pleat("check " + deck_ + " --ranks 0").exit_code, 2);
+  // Two data ranks, but a step of one micro-batch.
+  const Outcome two = pleat("check " + deck_ + " --ranks 2");
+  EXPECT_EQ(two.exit_code, 2);
+  EXPECT_THAT(two.text, HasSubstr("micro-batches"));
+  EXPECT_EQ(pleat("check " + deck_ + " --ranks 2 batch.global=8").exit_code, 0);
+}
+
+TEST_F(Check, NeedsExactlyOneOfDeckAndPreset) {
+  EXPECT_EQ(pleat("check").exit_code, 2);
+  EXPECT_EQ(pleat("check " + deck_ + " --preset mixtral-8x7b").exit_code, 2);
+  const Outcome misspelt = pleat("check --preset mixtral-8x7");
+  EXPECT_EQ(misspelt.exit_code, 2);
+  EXPECT_THAT(misspelt.text, HasSubstr("did you mean 'mixtral-8x7b'?"));
+}
+
+TEST_F(Check, LeavesNothingBehind) {
+  const std::string output = (folder_ / "out").string();
+  EXPECT_EQ(pleat("check " + deck_ + " run.output=" + output).exit_code, 0);
+  EXPECT_FALSE(fs::exists(output));
+}
+
+/// The number of MiB that follows the text.
+double mebibytes_after(const std::string& text, const std::string& what) {
+  const std::size_t at = text.find(what);
+  if (at == std::string::npos) return 0.0;
+  return std::stod(text.substr(at + what.size()));
+}
+
+/// Field `peak_memory` of the last row, in MiB.
+double measured_peak(const fs::path& metrics) {
+  std::ifstream file(metrics);
+  std::string line;
+  std::string last;
+  while (std::getline(file, line)) last = line;
+  std::size_t begin = 0;
+  for (int field = 0; field < 12 && begin != std::string::npos; ++field) {
+    begin = last.find(',', begin) + 1;
+  }
+  return std::stod(last.substr(begin)) / (1024.0 * 1024.0);
+}
+
+TEST_F(Check, PlannedMemoryIsWhatARunTakes) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's own memory would be measured";
+#endif
+  for (const std::string mode : {"none", "selective", "full"}) {
+    const std::string output = (folder_ / mode).string();
+    const std::string arguments =
+        deck_ + " precision.recompute=" + mode + " run.output=" + output;
+    const Outcome trained = pleat("train " + arguments);
+    ASSERT_EQ(trained.exit_code, 0) << trained.text;
+    const double planned =
+        mebibytes_after(pleat("check " + arguments).text, "memory of the fullest rank: ");
+    const double measured = measured_peak(fs::path(output) / "metrics.csv");
+    EXPECT_NEAR(planned / measured, 1.0, 0.10)
+        << "recompute " << mode << ": planned " << planned << ", measured " << measured;
+  }
+}
+
+}  // namespace
