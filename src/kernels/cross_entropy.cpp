@@ -12,39 +12,35 @@ using detail::RowTeam;
 
 namespace {
 
-/// \brief logsumexp of a row = maximum + log(sum), sum = sum of exp(x - maximum).
-template <class A>
-struct LogSumExp {
-  A maximum;
-  double sum;
-  KOKKOS_FUNCTION double value() const {
-    return static_cast<double>(maximum) + Kokkos::log(sum);
-  }
-};
-
-/// \brief Maximum and sum of a row in one pass over memory: in blocks of columns that
-/// stay in the cache, with the sum so far rescaled when the maximum grows. The blocks'
-/// sums are added in fp64, which keeps the error of large vocabularies at that of one
-/// block.
 template <class A, class T>
-KOKKOS_FORCEINLINE_FUNCTION LogSumExp<A> log_sum_exp(const RowTeam& team, const T* x,
-                                                     Index length) {
-  constexpr Index kColumns = detail::kOnHost ? 1024 : 16384;
+KOKKOS_FORCEINLINE_FUNCTION A maximum_of(const RowTeam& team, const T* x, Index length) {
+  // Not minus infinity: a row of nothing else gives NaN rather than the loss of a uniform
+  // row.
   constexpr A kLowest = Kokkos::Experimental::finite_min_v<A>;
-  LogSumExp<A> row{kLowest, 0.0};
+  return team.template maximum<A>(length, kLowest,
+                                  [&](Index i) { return static_cast<A>(x[i]); });
+}
+
+/// \brief sum of exp(x - maximum) over a row, in blocks whose sums are added in fp64:
+/// that keeps the rounding error of a large vocabulary at the one of a block. Where the
+/// row is not constant, the exponentials replace it, since the gradient is a multiple of
+/// them.
+template <class A, class T>
+KOKKOS_FORCEINLINE_FUNCTION double exponential_sum(const RowTeam& team, T* x,
+                                                   Index length, A maximum) {
+  constexpr Index kColumns = detail::kOnHost ? 1024 : 16384;
+  double sum = 0.0;
   for (Index first = 0; first < length; first += kColumns) {
-    const Index count = length - first < kColumns ? length - first : kColumns;
-    const T* block = x + first;
-    const A maximum = team.template maximum<A>(
-        count, row.maximum, [&](Index i) { return static_cast<A>(block[i]); });
-    const A sum = team.template sum<A>(count, [&](Index i) {
-      return detail::exponential(static_cast<A>(block[i]) - maximum);
-    });
-    row.sum = row.sum * Kokkos::exp(static_cast<double>(row.maximum - maximum)) +
-              static_cast<double>(sum);
-    row.maximum = maximum;
+    T* block = x + first;
+    const A block_sum =
+        team.template sum<A>(Kokkos::min(kColumns, length - first), [&](Index i) {
+          const A value = detail::exponential(static_cast<A>(block[i]) - maximum);
+          if constexpr (!std::is_const_v<T>) block[i] = static_cast<T>(value);
+          return value;
+        });
+    sum += static_cast<double>(block_sum);
   }
-  return row;
+  return sum;
 }
 
 /// \brief loss() += the losses of the tokens, added in a fixed order.
@@ -80,8 +76,11 @@ void cross_entropy_forward(const ExecSpace& exec, const DeviceView<const T, 2>& 
       kLabel, exec, tokens, vocabulary, KOKKOS_LAMBDA(const RowTeam& team, Index c) {
         double token_loss = 0.0;
         if (loss_mask_C(c) != 0) {
-          const LogSumExp<A> row = log_sum_exp<A>(team, &logits_CV(c, 0), vocabulary);
-          token_loss = row.value() - static_cast<double>(logits_CV(c, labels_C(c)));
+          const T* x = &logits_CV(c, 0);
+          const A maximum = maximum_of<A>(team, x, vocabulary);
+          const double sum = exponential_sum<A>(team, x, vocabulary, maximum);
+          const A distance = maximum - static_cast<A>(x[labels_C(c)]);
+          token_loss = static_cast<double>(distance) + Kokkos::log(sum);
         }
         team.once([&] { loss_C(c) = token_loss; });
       });
@@ -110,19 +109,16 @@ void cross_entropy_forward_backward(const ExecSpace& exec, double scale,
           team.once([&] { loss_C(c) = 0.0; });
           return;
         }
-        const LogSumExp<A> row = log_sum_exp<A>(team, x, vocabulary);
         const Index label = labels_C(c);
-        const double label_logit = static_cast<double>(x[label]);
-        const double token_loss = row.value() - label_logit;
+        const A maximum = maximum_of<A>(team, x, vocabulary);
+        const A distance = maximum - static_cast<A>(x[label]);
+        team.barrier();
+        const double sum = exponential_sum<A>(team, x, vocabulary, maximum);
+        const double token_loss = static_cast<double>(distance) + Kokkos::log(sum);
         // p - 1 = -(1 - e^-loss), without cancellation where the token is nearly certain.
         const double label_gradient = scale * Kokkos::expm1(-token_loss);
-        const A maximum = row.maximum;
-        const A factor = static_cast<A>(scale / row.sum);
-        team.barrier();
-        team.for_each(vocabulary, [&](Index v) {
-          x[v] = static_cast<T>(factor *
-                                detail::exponential(static_cast<A>(x[v]) - maximum));
-        });
+        const A factor = static_cast<A>(scale / sum);
+        team.for_each(vocabulary, [&](Index v) { x[v] = static_cast<T>(factor * x[v]); });
         team.barrier();
         team.once([&] {
           x[label] = static_cast<T>(label_gradient);

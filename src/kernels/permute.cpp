@@ -77,6 +77,26 @@ void place_pairs(const ExecSpace& exec, const DeviceView<const std::int32_t, 2>&
       });
 }
 
+/// \brief y = sum of the given rows, choice by choice.
+template <class View, class T>
+KOKKOS_FORCEINLINE_FUNCTION void sum_rows(const RowTeam& team, const View& y_RD,
+                                          const Index* row, Index choices, Index hidden,
+                                          T* y) {
+  static_assert(std::is_same_v<T, Accumulator<T>>, "y would round each partial sum");
+  bool empty = true;
+  for (Index k = 0; k < choices; ++k) {
+    if (row[k] < 0) continue;
+    const T* from = &y_RD(row[k], 0);
+    if (empty) {
+      team.for_each(hidden, [&](Index d) { y[d] = from[d]; });
+    } else {
+      team.for_each(hidden, [&](Index d) { y[d] += from[d]; });
+    }
+    empty = false;
+  }
+  if (empty) team.for_each(hidden, [&](Index d) { y[d] = T(0); });
+}
+
 }  // namespace
 
 void make_permutation(const ExecSpace& exec,
@@ -122,7 +142,6 @@ void permute_rows(const ExecSpace& exec, const Permutation& permutation,
 template <class T>
 void unpermute_sum(const ExecSpace& exec, const Permutation& permutation,
                    const DeviceView<const T, 2>& y_RD, const DeviceView<T, 2>& y_TD) {
-  using A = Accumulator<T>;
   constexpr const char* kLabel = "pleat::kernels::unpermute_sum";
   const auto row_TK = permutation.row_TK;
   const Index choices = row_TK.extent(1);
@@ -131,15 +150,7 @@ void unpermute_sum(const ExecSpace& exec, const Permutation& permutation,
   check_extents(kLabel, "y_RD", y_RD, y_RD.extent(0), hidden);
   detail::for_each_row(
       kLabel, exec, y_TD.extent(0), hidden, KOKKOS_LAMBDA(const RowTeam& team, Index t) {
-        T* y = &y_TD(t, 0);
-        const Index* row = &row_TK(t, 0);
-        team.for_each(hidden, [&](Index d) {
-          A sum = 0;
-          for (Index k = 0; k < choices; ++k) {
-            if (row[k] >= 0) sum += static_cast<A>(y_RD(row[k], d));
-          }
-          y[d] = static_cast<T>(sum);
-        });
+        sum_rows(team, y_RD, &row_TK(t, 0), choices, hidden, &y_TD(t, 0));
       });
 }
 

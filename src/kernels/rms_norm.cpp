@@ -150,12 +150,12 @@ void head_rms_norm_forward(const ExecSpace& exec, std::int64_t first_head,
                head_dim, qkv_TQ.extent(1));
   const A epsilon = static_cast<A>(eps);
   detail::for_each_row(
-      kLabel, exec, tokens * heads, head_dim,
-      KOKKOS_LAMBDA(const RowTeam& team, Index row) {
-        const Index head = first_head + row % heads;
-        T* x = &qkv_TQ(row / heads, head * head_dim);
-        const A r = inverse_rms_of<A>(team, x, head_dim, epsilon);
-        scale_row<A>(team, x, w_d.data(), r, head_dim, x);
+      kLabel, exec, tokens, head_dim, KOKKOS_LAMBDA(const RowTeam& team, Index t) {
+        for (Index head = first_head; head < first_head + heads; ++head) {
+          T* x = &qkv_TQ(t, head * head_dim);
+          const A r = inverse_rms_of<A>(team, x, head_dim, epsilon);
+          scale_row<A>(team, x, w_d.data(), r, head_dim, x);
+        }
       });
 }
 
@@ -168,16 +168,16 @@ void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head,
                             const DeviceView<T, 1>& dw_d) {
   using A = Accumulator<T>;
   constexpr const char* kLabel = "pleat::kernels::head_rms_norm_backward";
-  const Index rows = static_cast<Index>(raw_TQ.extent(0)) * heads;
+  const Index tokens = raw_TQ.extent(0);
   check_extents(kLabel, "w_d", w_d, head_dim);
-  check_extents(kLabel, "dqkv_TQ", dqkv_TQ, raw_TQ.extent(0), raw_TQ.extent(1));
+  check_extents(kLabel, "dqkv_TQ", dqkv_TQ, tokens, raw_TQ.extent(1));
   check_extents(kLabel, "dw_d", dw_d, head_dim);
   PLEAT_ASSERT((first_head + heads) * head_dim <= static_cast<Index>(raw_TQ.extent(1)),
                "{}: heads up to {} of {} exceed a row of {}", kLabel, first_head + heads,
                head_dim, raw_TQ.extent(1));
   const A epsilon = static_cast<A>(eps);
   const ArenaScope scope(scratch);
-  const Index blocks = detail::blocks_of(rows, detail::kBlockRows);
+  const Index blocks = detail::blocks_of(tokens, detail::kBlockRows);
   const auto partial_Bd = scratch.take<A>(blocks, head_dim);
   detail::for_each_row(
       kLabel, exec, blocks, head_dim, KOKKOS_LAMBDA(const RowTeam& team, Index block) {
@@ -185,19 +185,20 @@ void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head,
         const T* w = w_d.data();
         team.for_each(head_dim, [&](Index d) { partial[d] = 0; });
         const Index first = block * detail::kBlockRows;
-        const Index last = Kokkos::min(first + detail::kBlockRows, rows);
-        for (Index row = first; row < last; ++row) {
-          const Index column = (first_head + row % heads) * head_dim;
-          const T* x = &raw_TQ(row / heads, column);
-          T* dy = &dqkv_TQ(row / heads, column);
-          const A r = inverse_rms_of<A>(team, x, head_dim, epsilon);
-          const A radial = radial_part<A>(team, x, w, dy, r, head_dim);
-          team.for_each(head_dim, [&](Index d) {
-            const A x_d = static_cast<A>(x[d]);
-            const A dy_d = static_cast<A>(dy[d]);
-            partial[d] += dy_d * (x_d * r);
-            dy[d] = static_cast<T>(r * static_cast<A>(w[d]) * dy_d - x_d * radial);
-          });
+        const Index last = Kokkos::min(first + detail::kBlockRows, tokens);
+        for (Index t = first; t < last; ++t) {
+          for (Index head = first_head; head < first_head + heads; ++head) {
+            const T* x = &raw_TQ(t, head * head_dim);
+            T* dy = &dqkv_TQ(t, head * head_dim);
+            const A r = inverse_rms_of<A>(team, x, head_dim, epsilon);
+            const A radial = radial_part<A>(team, x, w, dy, r, head_dim);
+            team.for_each(head_dim, [&](Index d) {
+              const A x_d = static_cast<A>(x[d]);
+              const A dy_d = static_cast<A>(dy[d]);
+              partial[d] += dy_d * (x_d * r);
+              dy[d] = static_cast<T>(r * static_cast<A>(w[d]) * dy_d - x_d * radial);
+            });
+          }
         }
       });
   detail::add_partial_rows<A, T>(kLabel, exec, partial_Bd, dw_d);

@@ -144,16 +144,18 @@ void router_backward(const ExecSpace& exec, const RouterOptions& options,
         const A* weight = &weight_TK(t, 0);
         const A* dweight = &dweight_TK(t, 0);
         A* dlogits = &dlogits_TE(t, 0);
-        const bool real = index_TK(t, 0) >= 0;
-        const A dot = real ? team.template sum<A>(
-                                 choices, [&](Index k) { return weight[k] * dweight[k]; })
-                           : A(0);
+        const std::int32_t* index = &index_TK(t, 0);
+        // Pairs without an expert may carry anything.
+        const A dot = team.template sum<A>(choices, [&](Index k) {
+          return index[k] >= 0 ? weight[k] * dweight[k] : A(0);
+        });
         const A others = of_chosen ? A(0) : -dot;
-        team.for_each(experts, [&](Index e) { dlogits[e] = scores[e] * others; });
-        if (!real) return;
+        team.for_each(experts, [&](Index e) {
+          dlogits[e] = others == A(0) ? A(0) : scores[e] * others;
+        });
         team.barrier();
         team.for_each(choices, [&](Index k) {
-          dlogits[index_TK(t, k)] = weight[k] * (dweight[k] - dot);
+          if (index[k] >= 0) dlogits[index[k]] = weight[k] * (dweight[k] - dot);
         });
       });
 }

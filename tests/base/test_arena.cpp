@@ -8,7 +8,9 @@
 namespace pleat {
 namespace {
 
-std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+std::uintptr_t address(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
 
 TEST(Arena, TensorsAreAlignedAndDoNotOverlap) {
   Arena arena("test");
@@ -51,7 +53,8 @@ TEST(Arena, ScopesNestLikeAStack) {
     }
     EXPECT_EQ(arena.take<int>(8).data(), inner_tensor) << "the inner scope gave it back";
   }
-  EXPECT_NE(arena.take<int>(8).data(), outer_tensor) << "taken before the scopes: still held";
+  EXPECT_NE(arena.take<int>(8).data(), outer_tensor)
+      << "taken before the scopes: still held";
 }
 
 /// \brief A step that takes tensors of varying sizes, some larger than a chunk.
@@ -63,7 +66,8 @@ void step(Arena& arena) {
     const auto large = arena.take<float>(1 << 19, 1 + layer % 2);
     const auto small = arena.take<double>(5);
     std::memset(static_cast<void*>(kept.data()), 0, kept.size() * sizeof(float));
-    EXPECT_NE(static_cast<const void*>(large.data()), static_cast<const void*>(small.data()));
+    EXPECT_NE(static_cast<const void*>(large.data()),
+              static_cast<const void*>(small.data()));
   }
 }
 

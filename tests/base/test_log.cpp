@@ -32,7 +32,8 @@ std::string read_file(const std::filesystem::path& path) {
 class LogTest : public testing::Test {
  protected:
   LogTest() : stream_(std::tmpfile()) {
-    path_ = std::filesystem::temp_directory_path() / fmt::format("pleat_log_{}.txt", getpid());
+    path_ = std::filesystem::temp_directory_path() /
+            fmt::format("pleat_log_{}.txt", getpid());
   }
   ~LogTest() override {
     std::fclose(stream_);
@@ -96,7 +97,8 @@ TEST_F(LogTest, AFileThatCannotBeOpenedIsNamed) {
     FAIL() << "opened";
   } catch (const IoError& error) {
     EXPECT_EQ(error.id(), "PL0101");
-    EXPECT_NE(std::string(error.what()).find("/nonexistent/folder/log.txt"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("/nonexistent/folder/log.txt"),
+              std::string::npos);
     EXPECT_NE(std::string(error.what()).find("HINT: "), std::string::npos);
   }
 }

@@ -12,8 +12,8 @@ namespace {
 
 using Words = std::array<std::uint32_t, 4>;
 
-/// \brief Philox4x32-10 of a counter and a key given as Random123's vectors give them: the
-/// counter is (index, stream), the key is the seed, low words first.
+/// \brief Philox4x32-10 of a counter and a key given as Random123's vectors give them:
+/// the counter is (index, stream), the key is the seed, low words first.
 Words philox(const Words& counter, const std::array<std::uint32_t, 2>& key) {
   const auto join = [](std::uint32_t low, std::uint32_t high) {
     return (std::uint64_t{high} << 32) | low;
@@ -27,11 +27,13 @@ Words philox(const Words& counter, const std::array<std::uint32_t, 2>& key) {
 TEST(CounterRandom, EqualsThePublishedVectors) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
-            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(
+      philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+      (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   // Counter and key are the digits of pi.
-  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(
+      philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+      (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(CounterRandom, ValuesDependOnSeedStreamAndIndexAlone) {
@@ -92,12 +94,10 @@ TEST(CounterRandom, NormalMoments) {
 
 TEST(CounterRandom, NeighbouringIndicesAndStreamsAreUncorrelated) {
   const CounterRandom random(7, 1), neighbour(7, 2);
-  const Moments index = moments([&](std::uint64_t i) {
-    return random.normal(i) * random.normal(i + 1);
-  });
-  const Moments stream = moments([&](std::uint64_t i) {
-    return random.normal(i) * neighbour.normal(i);
-  });
+  const Moments index =
+      moments([&](std::uint64_t i) { return random.normal(i) * random.normal(i + 1); });
+  const Moments stream =
+      moments([&](std::uint64_t i) { return random.normal(i) * neighbour.normal(i); });
   EXPECT_NEAR(index.mean, 0.0, 5.0e-3);
   EXPECT_NEAR(stream.mean, 0.0, 5.0e-3);
 }

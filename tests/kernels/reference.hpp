@@ -2,8 +2,9 @@
 #pragma once
 
 /// \file
-/// \brief What the tests of the kernels share: tensors to and from the device, comparison, and
-/// central differences. References are plain serial loops in fp64 over row-major vectors.
+/// \brief What the tests of the kernels share: tensors to and from the device,
+/// comparison, and central differences. References are plain serial loops in fp64 over
+/// row-major vectors.
 
 #include <algorithm>
 #include <cmath>
@@ -26,8 +27,8 @@ using Values = std::vector<double>;
 
 using Scalars = testing::Types<float, double>;
 
-/// \brief Normal numbers that depend on the seed alone, rounded to fp32 so that the fp32 and
-/// the fp64 kernel get the same input.
+/// \brief Normal numbers that depend on the seed alone, rounded to fp32 so that the fp32
+/// and the fp64 kernel get the same input.
 inline Values random_values(Index count, std::uint64_t seed, double scale = 1.0) {
   const CounterRandom random(seed, 0);
   Values values(static_cast<std::size_t>(count));
@@ -84,20 +85,22 @@ inline void expect_close(const Values& actual, const Values& expected, double re
   for (std::size_t i = 0; i < actual.size(); ++i) {
     // Written so that NaN fails.
     ASSERT_TRUE(std::abs(actual[i] - expected[i]) <= bound)
-        << what << ": element " << i << " is " << actual[i] << ", expected " << expected[i]
-        << " to within " << bound;
+        << what << ": element " << i << " is " << actual[i] << ", expected "
+        << expected[i] << " to within " << bound;
   }
 }
 
 /// \brief The same bits.
-inline void expect_same(const Values& actual, const Values& expected, const std::string& what) {
+inline void expect_same(const Values& actual, const Values& expected,
+                        const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (std::size_t i = 0; i < actual.size(); ++i) {
     ASSERT_EQ(actual[i], expected[i]) << what << ": element " << i;
   }
 }
 
-/// \brief sum of weight_i value_i: makes a scalar loss of a tensor, with gradient `weight`.
+/// \brief sum of weight_i value_i: makes a scalar loss of a tensor, with gradient
+/// `weight`.
 inline double dot(const Values& weight, const Values& value) {
   double sum = 0.0;
   for (std::size_t i = 0; i < weight.size(); ++i) sum += weight[i] * value[i];
@@ -106,9 +109,9 @@ inline double dot(const Values& weight, const Values& value) {
 
 /// \brief Compares a gradient with central differences of `loss` at x, at no more than
 /// `samples` elements spread over it.
-inline void expect_gradient(const std::function<double(const Values&)>& loss, const Values& x,
-                            const Values& gradient, const std::string& what,
-                            std::size_t samples = 24) {
+inline void expect_gradient(const std::function<double(const Values&)>& loss,
+                            const Values& x, const Values& gradient,
+                            const std::string& what, std::size_t samples = 24) {
   ASSERT_EQ(gradient.size(), x.size()) << what;
   constexpr double kStep = 1.0e-5;
   const double bound = 1.0e-7 * std::max(1.0, largest_magnitude(gradient));
@@ -126,7 +129,8 @@ inline void expect_gradient(const std::function<double(const Values&)>& loss, co
   }
 }
 
-/// \brief An execution space with one thread, to show that results do not depend on threads.
+/// \brief An execution space with one thread, to show that results do not depend on
+/// threads.
 inline ExecSpace one_thread() {
 #ifdef KOKKOS_ENABLE_OPENMP
   if constexpr (std::is_same_v<ExecSpace, Kokkos::OpenMP>) return Kokkos::OpenMP(1);

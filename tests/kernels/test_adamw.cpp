@@ -41,17 +41,18 @@ TYPED_TEST(AdamW, SeveralStepsEqualTheFormula) {
       const auto m_N = to_device<T>(state.m, count);
       const auto v_N = to_device<T>(state.v, count);
       for (std::int64_t step = 1; step <= 6; ++step) {
-        const kernels::AdamWOptions options{1.0e-3 * static_cast<double>(step), 0.9, 0.95,
-                                            1.0e-8, weight_decay, step};
+        const kernels::AdamWOptions options{
+            1.0e-3 * static_cast<double>(step), 0.9, 0.95, 1.0e-8, weight_decay, step};
         // Some gradients are 0 throughout: their weights only decay.
-        Values gradient = random_values(count, 10 + static_cast<std::uint64_t>(step), 0.01);
+        Values gradient =
+            random_values(count, 10 + static_cast<std::uint64_t>(step), 0.01);
         for (std::size_t i = 0; i < gradient.size(); i += 7) gradient[i] = 0.0;
         const double scale = 1.0 / static_cast<double>(step);
         const DeviceView<double, 0> scale_view("scale");
         Kokkos::deep_copy(scale_view, scale);
         step_reference(options, scale, gradient, state);
-        kernels::adamw_update<T>(ExecSpace(), options, scale_view, to_device<T>(gradient, count),
-                                 m_N, v_N, w_N);
+        kernels::adamw_update<T>(ExecSpace(), options, scale_view,
+                                 to_device<T>(gradient, count), m_N, v_N, w_N);
       }
       expect_close(to_host(m_N), state.m, tolerance<T>(), "m_N");
       expect_close(to_host(v_N), state.v, tolerance<T>(), "v_N");
@@ -69,8 +70,8 @@ TEST(AdamWUpdate, TheDecayOfFp32WeightsIsNotRoundedAway) {
   const DeviceView<double, 0> scale("scale");
   Kokkos::deep_copy(scale, 1.0);
   for (std::int64_t step = 1; step <= 1000; ++step) {
-    kernels::adamw_update<float>(ExecSpace(), {1.0e-3, 0.9, 0.95, 1.0e-8, 0.01, step}, scale,
-                                 to_device<float>(Values(1), 1), m_N, v_N, w_N);
+    kernels::adamw_update<float>(ExecSpace(), {1.0e-3, 0.9, 0.95, 1.0e-8, 0.01, step},
+                                 scale, to_device<float>(Values(1), 1), m_N, v_N, w_N);
   }
   const double decayed = 1.0 - to_host(w_N)[0] / start;
   EXPECT_NEAR(decayed, 1.0 - std::pow(1.0 - 1.0e-5, 1000), 1.0e-4);
@@ -79,8 +80,8 @@ TEST(AdamWUpdate, TheDecayOfFp32WeightsIsNotRoundedAway) {
 TEST(AdamWUpdate, StepsCountFromOne) {
   const DeviceView<float, 1> empty("empty", 0);
   EXPECT_THROW(kernels::adamw_update<float>(ExecSpace(), {.step = 0},
-                                            DeviceView<double, 0>("scale"), empty, empty, empty,
-                                            empty),
+                                            DeviceView<double, 0>("scale"), empty, empty,
+                                            empty, empty),
                InternalError);
 }
 

@@ -55,8 +55,8 @@ Result run(const ExecSpace& exec, const Case& c, const Values& logits, double sc
   Kokkos::deep_copy(forward, 10.0);
   Kokkos::deep_copy(both, 10.0);
   kernels::cross_entropy_forward<T>(exec, logits_CV, labels_C, mask_C, scratch, forward);
-  kernels::cross_entropy_forward_backward<T>(exec, scale, labels_C, mask_C, scratch, logits_CV,
-                                             both);
+  kernels::cross_entropy_forward_backward<T>(exec, scale, labels_C, mask_C, scratch,
+                                             logits_CV, both);
   return {to_host(both)[0] - 10.0, to_host(forward)[0] - 10.0, to_host(logits_CV)};
 }
 
@@ -92,10 +92,11 @@ TEST(CrossEntropyBackward, EqualsCentralDifferences) {
       const Case c = make_case(tokens, vocabulary);
       const Values logits = random_values(tokens * vocabulary, 1);
       const Result exact = run<double>(ExecSpace(), c, logits, kScale);
-      expect_gradient([&](const Values& at) { return kScale * loss_reference(c, at); }, logits,
-                      exact.gradient, "logits_CV");
+      expect_gradient([&](const Values& at) { return kScale * loss_reference(c, at); },
+                      logits, exact.gradient, "logits_CV");
       const Result single = run<float>(ExecSpace(), c, logits, kScale);
-      expect_close(single.gradient, exact.gradient, tolerance<float>(), "logits_CV in fp32");
+      expect_close(single.gradient, exact.gradient, tolerance<float>(),
+                   "logits_CV in fp32");
     }
   }
 }
@@ -112,7 +113,8 @@ TEST(CrossEntropyBackward, LabelsAndMaskedRows) {
       if (c.mask[t] == 0) EXPECT_EQ(value, 0.0);
     }
     EXPECT_NEAR(sum, 0.0, 1.0e-14) << "a softmax row has gradients that cancel";
-    if (c.mask[t] != 0) EXPECT_LT(gradient[t * 17 + static_cast<std::size_t>(c.labels[t])], 0.0);
+    if (c.mask[t] != 0)
+      EXPECT_LT(gradient[t * 17 + static_cast<std::size_t>(c.labels[t])], 0.0);
   }
 }
 

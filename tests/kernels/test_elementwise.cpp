@@ -101,8 +101,9 @@ TYPED_TEST(Elementwise, SigmoidGatedBackwardEqualsCentralDifferences) {
       expect_gradient(
           [&](const Values& at) { return dot(dy, gated_reference(gate, at, zero)); }, x,
           exact_dx, "dx_TD");
-      expect_gradient([&](const Values& at) { return dot(dy, gated_reference(at, x, zero)); },
-                      gate, exact_dgate, "dgate_T1");
+      expect_gradient(
+          [&](const Values& at) { return dot(dy, gated_reference(at, x, zero)); }, gate,
+          exact_dgate, "dgate_T1");
     }
   }
 }

@@ -47,8 +47,8 @@ TYPED_TEST(Embedding, ForwardAndBackward) {
                                       to_device<T>(w, vocabulary, hidden), x_TD);
         expect_same(to_host(x_TD), x, "x_TD");
         const auto dw_VD = to_device<T>(Values(w.size(), 3.0), vocabulary, hidden);
-        kernels::embedding_backward<T>(ExecSpace(), tokens_T, to_device<T>(dx, count, hidden),
-                                       dw_VD);
+        kernels::embedding_backward<T>(ExecSpace(), tokens_T,
+                                       to_device<T>(dx, count, hidden), dw_VD);
         expect_same(to_host(dw_VD), dw, "dw_VD");
       }
     }

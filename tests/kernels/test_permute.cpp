@@ -13,7 +13,8 @@ using Integers = std::vector<std::int64_t>;
 
 /// \brief Distinct experts for each token; every fifth token is padding where `padded`.
 Integers random_choices(Index tokens, Index choices, Index experts, bool padded) {
-  std::mt19937_64 random(static_cast<std::uint64_t>(tokens * 1000 + choices * 100 + experts));
+  std::mt19937_64 random(
+      static_cast<std::uint64_t>(tokens * 1000 + choices * 100 + experts));
   Integers index(static_cast<std::size_t>(tokens * choices), -1);
   Integers all(static_cast<std::size_t>(experts));
   for (Index e = 0; e < experts; ++e) all[static_cast<std::size_t>(e)] = e;
@@ -37,15 +38,15 @@ Integers sorted_pairs(const Integers& index) {
   return pairs;
 }
 
-kernels::Permutation permutation_of(const ExecSpace& exec, const Integers& index, Index tokens,
-                                    Index choices, Index experts) {
+kernels::Permutation permutation_of(const ExecSpace& exec, const Integers& index,
+                                    Index tokens, Index choices, Index experts) {
   Arena scratch("test");
   const kernels::Permutation permutation{
       to_device<std::int64_t>(Integers(experts + 1, -7), experts + 1),
       to_device<std::int64_t>(Integers(index.size(), -7), tokens, choices),
       to_device<std::int64_t>(Integers(index.size(), -7), tokens * choices)};
-  kernels::make_permutation(exec, to_device<std::int32_t>(index, tokens, choices), experts,
-                            scratch, permutation);
+  kernels::make_permutation(exec, to_device<std::int32_t>(index, tokens, choices),
+                            experts, scratch, permutation);
   Kokkos::fence();
   return permutation;
 }
@@ -72,17 +73,20 @@ void expect_permutation(const kernels::Permutation& permutation, const Integers&
 struct Case {
   Index tokens, choices, experts;
 };
-constexpr Case kCases[] = {{0, 2, 4},  {1, 1, 1},   {1, 8, 8},   {7, 3, 3},  {63, 2, 8},
-                           {64, 2, 8}, {130, 1, 1}, {130, 4, 60}, {130, 8, 8}, {1000, 8, 128}};
+constexpr Case kCases[] = {{0, 2, 4},   {1, 1, 1},     {1, 8, 8},   {7, 3, 3},
+                           {63, 2, 8},  {64, 2, 8},    {130, 1, 1}, {130, 4, 60},
+                           {130, 8, 8}, {1000, 8, 128}};
 
 TEST(Permutation, EqualsAStableSort) {
   for (const Case& c : kCases) {
     for (const bool padded : {false, true}) {
       const Integers index = random_choices(c.tokens, c.choices, c.experts, padded);
-      expect_permutation(permutation_of(ExecSpace(), index, c.tokens, c.choices, c.experts),
-                         index, c.experts);
-      expect_permutation(permutation_of(one_thread(), index, c.tokens, c.choices, c.experts),
-                         index, c.experts);
+      expect_permutation(
+          permutation_of(ExecSpace(), index, c.tokens, c.choices, c.experts), index,
+          c.experts);
+      expect_permutation(
+          permutation_of(one_thread(), index, c.tokens, c.choices, c.experts), index,
+          c.experts);
     }
   }
 }
@@ -110,8 +114,8 @@ TYPED_TEST(PermuteRows, ThereAndBack) {
 
       const Values x = random_values(c.tokens * hidden, 1);
       const auto x_RD = to_device<T>(Values(rows * hidden, 9.0), rows, hidden);
-      kernels::permute_rows<T>(ExecSpace(), permutation, to_device<T>(x, c.tokens, hidden),
-                               x_RD);
+      kernels::permute_rows<T>(ExecSpace(), permutation,
+                               to_device<T>(x, c.tokens, hidden), x_RD);
       const Values y = random_values(rows * hidden, 2);
       Values expected_x(y.size()), expected_y(x.size());
       for (Index r = 0; r < rows; ++r) {
@@ -125,7 +129,8 @@ TYPED_TEST(PermuteRows, ThereAndBack) {
       }
       expect_same(to_host(x_RD), expected_x, "x_RD");
       const auto y_TD = to_device<T>(Values(x.size(), 9.0), c.tokens, hidden);
-      kernels::unpermute_sum<T>(ExecSpace(), permutation, to_device<T>(y, rows, hidden), y_TD);
+      kernels::unpermute_sum<T>(ExecSpace(), permutation, to_device<T>(y, rows, hidden),
+                                y_TD);
       expect_close(to_host(y_TD), expected_y, tolerance<T>(), "y_TD");
     }
   }
@@ -137,7 +142,8 @@ TYPED_TEST(PermuteRows, ValuesThereAndBack) {
     const Integers index = random_choices(c.tokens, c.choices, c.experts, true);
     const Integers pairs = sorted_pairs(index);
     const auto rows = static_cast<Index>(pairs.size());
-    const auto permutation = permutation_of(ExecSpace(), index, c.tokens, c.choices, c.experts);
+    const auto permutation =
+        permutation_of(ExecSpace(), index, c.tokens, c.choices, c.experts);
     const Values value = random_values(c.tokens * c.choices, 1);
     const auto value_R = to_device<T>(Values(rows, 9.0), rows);
     kernels::permute_values<T>(ExecSpace(), permutation,

@@ -9,8 +9,9 @@ namespace {
 struct Case {
   Index tokens, experts, top_k, groups;
 };
-constexpr Case kCases[] = {{1, 1, 1, 1},  {1, 8, 8, 1},   {7, 3, 1, 7},   {63, 8, 2, 3},
-                           {130, 1, 1, 2}, {130, 8, 2, 1}, {130, 60, 4, 2}, {260, 8, 8, 1}};
+constexpr Case kCases[] = {{1, 1, 1, 1},    {1, 8, 8, 1},   {7, 3, 1, 7},
+                           {63, 8, 2, 3},   {130, 1, 1, 2}, {130, 8, 2, 1},
+                           {130, 60, 4, 2}, {260, 8, 8, 1}};
 
 constexpr double kAuxiliary = 0.01;
 constexpr double kZ = 0.001;
@@ -25,7 +26,8 @@ Values padding(const Case& c) {
   return real;
 }
 
-/// \brief Chosen experts of a token: index_TK need not be the top ones for the statistics.
+/// \brief Chosen experts of a token: index_TK need not be the top ones for the
+/// statistics.
 Values choices_of(const Case& c, const Values& real) {
   Values index;
   for (Index t = 0; t < c.tokens; ++t) {
@@ -42,8 +44,8 @@ struct Losses {
 };
 
 /// \brief Both losses of one group of tokens.
-Losses group_reference(const Case& c, Index first, const Values& logits, const Values& index,
-                       const Values& real) {
+Losses group_reference(const Case& c, Index first, const Values& logits,
+                       const Values& index, const Values& real) {
   const auto experts = static_cast<std::size_t>(c.experts);
   Values counts(experts), probability(experts);
   double tokens = 0.0, z = 0.0;
@@ -56,7 +58,8 @@ Losses group_reference(const Case& c, Index first, const Values& logits, const V
     for (std::size_t e = 0; e < experts; ++e) probability[e] += std::exp(row[e]) / sum;
     z += std::log(sum) * std::log(sum);
     for (Index k = 0; k < c.top_k; ++k) {
-      counts[static_cast<std::size_t>(index[static_cast<std::size_t>(t * c.top_k + k)])] += 1.0;
+      counts[static_cast<std::size_t>(
+          index[static_cast<std::size_t>(t * c.top_k + k)])] += 1.0;
     }
   }
   if (tokens == 0.0) return {};
@@ -88,8 +91,8 @@ struct Result {
 
 /// \brief Statistics, losses and twice their gradient, each added to 1.
 template <class A>
-Result run(const ExecSpace& exec, const Case& c, const Values& logits, const Values& index,
-           const Values& real) {
+Result run(const ExecSpace& exec, const Case& c, const Values& logits,
+           const Values& index, const Values& real) {
   Arena scratch("test");
   const auto logits_TE = to_device<A>(logits, c.tokens, c.experts);
   const auto real_T = to_device<std::uint8_t>(real, c.tokens);
@@ -186,7 +189,8 @@ TEST(RouterStatistics, BalancedRoutingHasAuxiliaryLossOne) {
   const Case c{64, 8, 1, 1};
   Values index;
   for (int t = 0; t < 64; ++t) index.push_back(t % 8);
-  const Result result = run<double>(ExecSpace(), c, Values(64 * 8, 0.5), index, Values(64, 1.0));
+  const Result result =
+      run<double>(ExecSpace(), c, Values(64 * 8, 0.5), index, Values(64, 1.0));
   EXPECT_NEAR(result.losses.auxiliary, kAuxiliary, 1.0e-15);
   EXPECT_NEAR(result.losses.z, kZ * std::pow(0.5 + std::log(8.0), 2), 1.0e-15);
 }

@@ -13,7 +13,8 @@ Values swiglu_reference(const Values& gate_up, const Values& weight, std::size_t
     for (std::size_t f = 0; f < ffn; ++f) {
       const double gate = gate_up[r * 2 * ffn + f];
       const double up = gate_up[r * 2 * ffn + ffn + f];
-      h[r * ffn + f] = gate / (1.0 + std::exp(-gate)) * up * (weight.empty() ? 1.0 : weight[r]);
+      h[r * ffn + f] =
+          gate / (1.0 + std::exp(-gate)) * up * (weight.empty() ? 1.0 : weight[r]);
     }
   }
   return h;
@@ -25,8 +26,8 @@ struct Gradients {
 
 /// \brief swiglu_backward with the outputs on the inputs, as the model calls it.
 template <class T>
-Gradients backward(const Values& gate_up, const Values& weight, const Values& dh, Index rows,
-                   Index ffn) {
+Gradients backward(const Values& gate_up, const Values& weight, const Values& dh,
+                   Index rows, Index ffn) {
   const auto gate_up_R2F = to_device<T>(gate_up, rows, 2 * ffn);
   const auto dh_RF = to_device<T>(dh, rows, ffn);
   DeviceView<Accumulator<T>, 1> weight_R, dweight_R;
@@ -34,8 +35,8 @@ Gradients backward(const Values& gate_up, const Values& weight, const Values& dh
     weight_R = to_device<Accumulator<T>>(weight, rows);
     dweight_R = to_device<Accumulator<T>>(Values(weight.size(), 9.0), rows);
   }
-  kernels::swiglu_backward<T>(ExecSpace(), gate_up_R2F, weight_R, dh_RF, gate_up_R2F, dh_RF,
-                              dweight_R);
+  kernels::swiglu_backward<T>(ExecSpace(), gate_up_R2F, weight_R, dh_RF, gate_up_R2F,
+                              dh_RF, dweight_R);
   return {to_host(gate_up_R2F), to_host(dh_RF), to_host(dweight_R)};
 }
 
@@ -56,8 +57,8 @@ TYPED_TEST(Swiglu, ForwardEqualsTheReference) {
         DeviceView<Accumulator<T>, 1> weight_R;
         if (weighted) weight_R = to_device<Accumulator<T>>(weight, rows);
         const auto h_RF = to_device<T>(Values(rows * ffn, 9.0), rows, ffn);
-        kernels::swiglu_forward<T>(ExecSpace(), to_device<T>(gate_up, rows, 2 * ffn), weight_R,
-                                   h_RF);
+        kernels::swiglu_forward<T>(ExecSpace(), to_device<T>(gate_up, rows, 2 * ffn),
+                                   weight_R, h_RF);
         expect_close(to_host(h_RF),
                      swiglu_reference(gate_up, weight, static_cast<std::size_t>(ffn)),
                      tolerance<T>(), "h_RF");
@@ -75,20 +76,26 @@ TEST(SwigluBackward, EqualsCentralDifferences) {
         const Values dh = random_values(rows * ffn, 3);
         const auto width = static_cast<std::size_t>(ffn);
         const Gradients actual = backward<double>(gate_up, weight, dh, rows, ffn);
-        expect_close(actual.h, swiglu_reference(gate_up, weight, width), tolerance<double>(),
-                     "h_RF");
+        expect_close(actual.h, swiglu_reference(gate_up, weight, width),
+                     tolerance<double>(), "h_RF");
         expect_gradient(
-            [&](const Values& at) { return dot(dh, swiglu_reference(at, weight, width)); },
+            [&](const Values& at) {
+              return dot(dh, swiglu_reference(at, weight, width));
+            },
             gate_up, actual.dgate_up, "dgate_up_R2F");
         if (weighted) {
           expect_gradient(
-              [&](const Values& at) { return dot(dh, swiglu_reference(gate_up, at, width)); },
+              [&](const Values& at) {
+                return dot(dh, swiglu_reference(gate_up, at, width));
+              },
               weight, actual.dweight, "dweight_R");
         }
         const Gradients single = backward<float>(gate_up, weight, dh, rows, ffn);
-        expect_close(single.dgate_up, actual.dgate_up, tolerance<float>(), "dgate_up in fp32");
+        expect_close(single.dgate_up, actual.dgate_up, tolerance<float>(),
+                     "dgate_up in fp32");
         expect_close(single.h, actual.h, tolerance<float>(), "h in fp32");
-        expect_close(single.dweight, actual.dweight, tolerance<float>(), "dweight in fp32");
+        expect_close(single.dweight, actual.dweight, tolerance<float>(),
+                     "dweight in fp32");
       }
     }
   }

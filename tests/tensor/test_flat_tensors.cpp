@@ -39,7 +39,8 @@ TEST(FlatTensors, FusedTensorsSeeTheTensorsOfTheirBlock) {
   for (std::size_t row = 0; row < 8; ++row) {
     const char expected = row < 4 ? 'q' : (row < 6 ? 'k' : 'v');
     for (std::size_t column = 0; column < 3; ++column) {
-      EXPECT_EQ(qkv_QD(row, column), static_cast<double>(expected)) << row << ", " << column;
+      EXPECT_EQ(qkv_QD(row, column), static_cast<double>(expected))
+          << row << ", " << column;
     }
   }
   EXPECT_EQ(tensors.flat(tensors.layout().at("norm")).extent(0), 3U);

@@ -67,7 +67,8 @@ TEST(ParameterLayout, EveryParameterLiesInTheSegmentOfItsKind) {
     for (const Segment& segment : layout.segments()) {
       if (parameter.offset < segment.begin || parameter.offset >= segment.end) continue;
       ++found;
-      EXPECT_LE(parameter.offset + parameter.local_count(), segment.end) << parameter.name;
+      EXPECT_LE(parameter.offset + parameter.local_count(), segment.end)
+          << parameter.name;
       EXPECT_EQ(parameter.group, segment.group) << parameter.name;
       EXPECT_EQ(parameter.decayed(), segment.decayed) << parameter.name;
     }
@@ -78,7 +79,8 @@ TEST(ParameterLayout, EveryParameterLiesInTheSegmentOfItsKind) {
 TEST(ParameterLayout, KeepsTheOrderOfAdditionAndCountsWithoutPadding) {
   const ParameterLayout layout = small_layout();
   std::vector<std::string> names;
-  for (const ParameterSpec& parameter : layout.parameters()) names.push_back(parameter.name);
+  for (const ParameterSpec& parameter : layout.parameters())
+    names.push_back(parameter.name);
   EXPECT_THAT(names, testing::ElementsAre("norm", "q", "k", "v", "expert.w1", "head"));
   EXPECT_EQ(layout.global_count(), 5 + 20 + 10 + 10 + 15 + 35);
 }
