@@ -101,8 +101,8 @@ TEST(TokenText, TokensBeyondTheVocabularyAreLocated) {
   const std::string path = folder.file("a.txt");
   write_file(path, "aaaaaaaaaaaza");
   expect_input_error("PL0504",
-                     {path, "sample 2", "token 122", "position 3", "model.vocab = 100"},
-                     [&] { io::open_token_data(text_config({path}), 4, 100, 1); });
+                     {path, "sample 2", "token 122", "position 3", "model.vocab = 122"},
+                     [&] { io::open_token_data(text_config({path}), 4, 122, 1); });
   io::open_token_data(text_config({path}), 4, 123, 1);
 }
 
