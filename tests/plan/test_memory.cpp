@@ -48,13 +48,17 @@ TEST(Memory, RecomputationTradesActivationsForTime) {
 }
 
 TEST(Memory, GrowsLinearlyWithTheSequence) {
-  const auto activations = [](std::int64_t sequence) {
+  const auto use_at = [](std::int64_t sequence) {
     MemoryRequest longer = request(Recompute::kFull);
     longer.batch.sequence = sequence;
-    const MemoryUse use = training_memory(bench_s(), longer);
-    return use.activations + use.recomputed + use.workspace;
+    return training_memory(bench_s(), longer);
   };
-  EXPECT_DOUBLE_EQ(activations(32768), 64.0 * activations(512));
+  EXPECT_DOUBLE_EQ(use_at(32768).activations, 64.0 * use_at(512).activations);
+  EXPECT_DOUBLE_EQ(use_at(32768).recomputed, 64.0 * use_at(512).recomputed);
+  // The chunk of logits has one size; the rest of the workspace is linear.
+  EXPECT_EQ(use_at(32768).logits, use_at(8192).logits);
+  EXPECT_DOUBLE_EQ(use_at(32768).workspace - use_at(16384).workspace,
+                   2.0 * (use_at(16384).workspace - use_at(8192).workspace));
 }
 
 TEST(Memory, DoublePrecisionTakesTwice) {
