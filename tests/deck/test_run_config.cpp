@@ -128,7 +128,7 @@ TEST_F(RunConfigTest, ResolvedDeckIsTheSameRun) {
   train::DeckFields fields;
   const io::DeckKeys keys = train::declare_deck_keys(fields);
   for (const io::DeckEntry& entry : keys.entries()) {
-    EXPECT_THAT(first.resolved_deck, HasSubstr("\n" + entry.name_in_section() + " = "));
+    EXPECT_THAT(first.resolved_deck, HasSubstr(fmt::format("\n{} = ", entry.name_in_section())));
   }
 }
 
