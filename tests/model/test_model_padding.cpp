@@ -68,7 +68,7 @@ TEST_P(PaddingTest, IsRoutedNowhere) {
       const bool is_real =
           batch.real_T[i / static_cast<std::size_t>(config_.moe.top_k)] != 0;
       EXPECT_EQ(index_TK[i] >= 0.0, is_real);
-      if (!is_real) EXPECT_EQ(weight_TK[i], 0.0);
+      EXPECT_EQ(weight_TK[i] != 0.0, is_real);
     }
     EXPECT_EQ(block.moe.record.rows, static_cast<std::int64_t>(real) * config_.moe.top_k);
   }
