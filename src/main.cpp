@@ -23,7 +23,8 @@ int main(int argc, char** argv) {
     const int exit_code = pleat::cli::report_failure(runtime, failure);
     if (runtime.ranks() > 1) runtime.abort(exit_code);
     // HDF5 crashes in MPI_Finalize when it holds a file whose last writes failed.
-    if (exit_code == static_cast<int>(pleat::ExitCode::kInputOutput)) std::_Exit(exit_code);
+    if (exit_code == static_cast<int>(pleat::ExitCode::kInputOutput))
+      std::_Exit(exit_code);
     return exit_code;
   }
 }

@@ -36,7 +36,8 @@ void require_known_command(const CLI::App& program, const std::string& word) {
     if (names.back() == word) return;
   }
   const std::string nearest = nearest_spelling(word, names);
-  PLEAT_FAIL(InputError, "PL0901", "there is no command '{}'; did you mean '{}'?\n"
+  PLEAT_FAIL(InputError, "PL0901",
+             "there is no command '{}'; did you mean '{}'?\n"
              "HINT: 'pleat --help' lists the commands.",
              word, nearest.empty() ? "train" : nearest);
 }
@@ -66,8 +67,8 @@ Job read_command_line(int argc, const char* const* argv) {
   } catch (const CLI::CallForVersion& version) {
     return print_job(std::string(version.what()) + "\n");
   } catch (const CLI::ParseError& error) {
-    PLEAT_FAIL(InputError, "PL0901", "command line: {}\nHINT: see '{} --help'.", error.what(),
-               name_of_chosen(program));
+    PLEAT_FAIL(InputError, "PL0901", "command line: {}\nHINT: see '{} --help'.",
+               error.what(), name_of_chosen(program));
   }
   return job;
 }
@@ -78,8 +79,9 @@ int report_failure(const Runtime& runtime, const std::exception& failure) {
   if (const auto* error = dynamic_cast<const Error*>(&failure)) {
     code = error->exit_code();
   } else if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr) {
-    message = "PL0902: out of memory\nHINT: 'pleat check DECK' estimates the need; smaller "
-              "batch.micro or precision.recompute = \"full\" lower it.";
+    message =
+        "PL0902: out of memory\nHINT: 'pleat check DECK' estimates the need; smaller "
+        "batch.micro or precision.recompute = \"full\" lower it.";
   } else {
     message = "PL0903: unexpected failure: " + message;
   }

@@ -27,9 +27,10 @@ void require_table(const DeckKeys& keys, const std::string& name, const DeckNode
     if (entry.key.name.starts_with(name + "."))
       members.push_back(entry.key.name.substr(name.size() + 1));
   }
-  PLEAT_FAIL(InputError, "PL0205",
-             "{}: {}: found a value, expected a group of keys ({})\nHINT: write {}.{} = ...",
-             where, name, fmt::join(members, ", "), name, members.front());
+  PLEAT_FAIL(
+      InputError, "PL0205",
+      "{}: {}: found a value, expected a group of keys ({})\nHINT: write {}.{} = ...",
+      where, name, fmt::join(members, ", "), name, members.front());
 }
 
 /// Unfolds sections and groups; names each place by `where(line)`.
@@ -46,7 +47,8 @@ class Unfold {
     std::vector<Leaf> found;
     for (const DeckNode& node : root.children) {
       const bool is_table = node.kind == DeckNode::Kind::kTable;
-      if (!keys_.has_section(node.key)) fail_unknown(keys_, node.key, is_table, where(node));
+      if (!keys_.has_section(node.key))
+        fail_unknown(keys_, node.key, is_table, where(node));
       require_table(keys_, node.key, node, where(node));
       collect(node, node.key, found);
     }
@@ -112,7 +114,9 @@ void Deck::store(const DeckKeys& keys) const {
   for (const auto& [name, given] : given_) keys.find(name)->store(given.value);
 }
 
-bool Deck::given(std::string_view name) const { return given_.find(name) != given_.end(); }
+bool Deck::given(std::string_view name) const {
+  return given_.find(name) != given_.end();
+}
 
 const DeckValue& Deck::value(std::string_view name) const {
   const auto found = given_.find(name);

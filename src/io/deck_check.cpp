@@ -17,26 +17,40 @@ using Kind = DeckNode::Kind;
 
 std::string type_text(DeckType type) {
   switch (type) {
-    case DeckType::kBoolean: return "true or false";
-    case DeckType::kInteger: return "an integer";
-    case DeckType::kReal: return "a number";
-    case DeckType::kText: return "a text in quotes";
-    case DeckType::kIntegers: return "a list of integers";
-    case DeckType::kReals: return "a list of numbers";
-    case DeckType::kTexts: return "a text or a list of texts";
+    case DeckType::kBoolean:
+      return "true or false";
+    case DeckType::kInteger:
+      return "an integer";
+    case DeckType::kReal:
+      return "a number";
+    case DeckType::kText:
+      return "a text in quotes";
+    case DeckType::kIntegers:
+      return "a list of integers";
+    case DeckType::kReals:
+      return "a list of numbers";
+    case DeckType::kTexts:
+      return "a text or a list of texts";
   }
   return "";
 }
 
 std::string found_text(const DeckNode& node) {
   switch (node.kind) {
-    case Kind::kBoolean: return node.boolean ? "true" : "false";
-    case Kind::kInteger: return fmt::format("{}", node.integer);
-    case Kind::kReal: return deck_text(node.real);
-    case Kind::kText: return fmt::format("the text \"{}\"", printable(node.text));
-    case Kind::kList: return "a list";
-    case Kind::kTable: return "a table of keys";
-    case Kind::kDate: return "a date or time";
+    case Kind::kBoolean:
+      return node.boolean ? "true" : "false";
+    case Kind::kInteger:
+      return fmt::format("{}", node.integer);
+    case Kind::kReal:
+      return deck_text(node.real);
+    case Kind::kText:
+      return fmt::format("the text \"{}\"", printable(node.text));
+    case Kind::kList:
+      return "a list";
+    case Kind::kTable:
+      return "a table of keys";
+    case Kind::kDate:
+      return "a date or time";
   }
   return "";
 }
@@ -88,8 +102,8 @@ struct Check {
   }
   std::string text(const DeckNode& node) const {
     // On the command line `run.name=2024` is as good as a text in quotes.
-    const bool typed = node.kind != Kind::kList && node.kind != Kind::kTable &&
-                       !node.text.empty();
+    const bool typed =
+        node.kind != Kind::kList && node.kind != Kind::kTable && !node.text.empty();
     if (node.kind != Kind::kText && !typed) fail_type(node);
     for (const unsigned char c : node.text) {
       if (c < 0x20 || c == 0x7F)
@@ -134,12 +148,17 @@ DeckValue check_value(const DeckEntry& entry, const DeckNode& node,
                       const std::string& where) {
   const Check check{entry, where};
   switch (entry.type) {
-    case DeckType::kBoolean: return check.boolean(node);
-    case DeckType::kInteger: return check.integer(node);
-    case DeckType::kReal: return check.real(node);
-    case DeckType::kText: return check.text(node);
+    case DeckType::kBoolean:
+      return check.boolean(node);
+    case DeckType::kInteger:
+      return check.integer(node);
+    case DeckType::kReal:
+      return check.real(node);
+    case DeckType::kText:
+      return check.text(node);
     case DeckType::kIntegers:
-      return check.list<std::int64_t>(node, [&](const auto& n) { return check.integer(n); });
+      return check.list<std::int64_t>(node,
+                                      [&](const auto& n) { return check.integer(n); });
     case DeckType::kReals:
       return check.list<double>(node, [&](const auto& n) { return check.real(n); });
     case DeckType::kTexts:

@@ -14,11 +14,12 @@ namespace pleat::io {
 /// \brief Checks type, range and choices.
 /// \param where  "deck.toml:12" or the override
 /// \throws InputError PL0205, PL0206, PL0207
-DeckValue check_value(const DeckEntry& entry, const DeckNode& node, const std::string& where);
+DeckValue check_value(const DeckEntry& entry, const DeckNode& node,
+                      const std::string& where);
 
 /// \brief Explains a name that is not declared. \throws InputError PL0203, always
-[[noreturn]] void fail_unknown(const DeckKeys& keys, const std::string& name, bool is_table,
-                               const std::string& where);
+[[noreturn]] void fail_unknown(const DeckKeys& keys, const std::string& name,
+                               bool is_table, const std::string& where);
 
 /// \brief "an integer, at least 1": what a key accepts.
 std::string expected_text(const DeckEntry& entry);

@@ -53,11 +53,12 @@ bool is_utf8(const std::string& text) {
 }
 
 [[noreturn]] void fail_malformed(const std::string& text, const char* what) {
-  PLEAT_FAIL(InputError, "PL0210",
-             "override '{}': {}\n"
-             "HINT: write section.key=value, for example optimizer.lr=1e-3; quote lists for "
-             "the shell: 'data.path=[\"a\", \"b\"]'.",
-             printable(text), what);
+  PLEAT_FAIL(
+      InputError, "PL0210",
+      "override '{}': {}\n"
+      "HINT: write section.key=value, for example optimizer.lr=1e-3; quote lists for "
+      "the shell: 'data.path=[\"a\", \"b\"]'.",
+      printable(text), what);
 }
 
 }  // namespace
@@ -68,7 +69,8 @@ DeckNode parse_override(const std::string& text) {
   const std::string name = trimmed(text.substr(0, equals));
   const std::string value = trimmed(text.substr(equals + 1));
   const auto parts = 1 + std::count(name.begin(), name.end(), '.');
-  if (name.empty() || !std::all_of(name.begin(), name.end(), is_key_character) || parts > 8)
+  if (name.empty() || !std::all_of(name.begin(), name.end(), is_key_character) ||
+      parts > 8)
     fail_malformed(text, "what stands before '=' is not a key");
   if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return c < 0x20; }))
     fail_malformed(text, "the value has control characters");

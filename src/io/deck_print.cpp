@@ -46,9 +46,12 @@ std::string default_text(const DeckEntry& entry) {
 
 std::string restart_text(Restart restart) {
   switch (restart) {
-    case Restart::kFree: return "free";
-    case Restart::kWarns: return "warns";
-    case Restart::kRefused: return "refused";
+    case Restart::kFree:
+      return "free";
+    case Restart::kWarns:
+      return "warns";
+    case Restart::kRefused:
+      return "refused";
   }
   return "";
 }
@@ -60,8 +63,9 @@ std::string meaning_text(const DeckEntry& entry) {
 
 /// "one of ..." is clear enough without in a table.
 std::string allowed_text(const DeckEntry& entry) {
-  return entry.choices.empty() ? expected_text(entry)
-                               : fmt::format("\"{}\"", fmt::join(entry.choices, "\", \""));
+  return entry.choices.empty()
+             ? expected_text(entry)
+             : fmt::format("\"{}\"", fmt::join(entry.choices, "\", \""));
 }
 
 /// A cell of a Markdown table.
@@ -97,7 +101,8 @@ std::string write_deck(const DeckKeys& keys) {
     text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
     for (const DeckEntry& entry : keys.entries()) {
       if (entry.section() != section.name) continue;
-      text += fmt::format("{} = {}\n", entry.name_in_section(), deck_text(entry.current()));
+      text +=
+          fmt::format("{} = {}\n", entry.name_in_section(), deck_text(entry.current()));
     }
   }
   return text;

@@ -56,8 +56,8 @@ DeckNode convert(const toml::node& node, std::string key, int depth,
   DeckNode result;
   result.key = std::move(key);
   result.line = node.source().begin.line;
-  PLEAT_REQUIRE(depth <= kDeepest, InputError, "PL0202", "{}:{}: nested too deeply", source,
-                result.line);
+  PLEAT_REQUIRE(depth <= kDeepest, InputError, "PL0202", "{}:{}: nested too deeply",
+                source, result.line);
   if (const auto* table = node.as_table()) {
     result.kind = DeckNode::Kind::kTable;
     return convert_table(*table, std::move(result), depth, source);
@@ -84,7 +84,8 @@ DeckNode convert(const toml::node& node, std::string key, int depth,
   return result;
 }
 
-/// The last "[section]" before a line, with a dot; the library names a repeated key without.
+/// The last "[section]" before a line, with a dot; the library names a repeated key
+/// without.
 std::string section_before(std::string_view text, std::int64_t line) {
   std::string section;
   while (line-- > 1 && !text.empty()) {
@@ -103,10 +104,11 @@ std::string section_before(std::string_view text, std::int64_t line) {
   const std::string_view description = error.description();
   const auto line = static_cast<std::int64_t>(error.source().begin.line);
   if (description.find("cannot redefine") == description.npos) {
-    PLEAT_FAIL(InputError, "PL0202",
-               "{}:{}: not valid TOML: {}\n"
-               "HINT: a line is key = value; texts stand in \"quotes\", sections in [brackets].",
-               source, line, printable(description, 200));
+    PLEAT_FAIL(
+        InputError, "PL0202",
+        "{}:{}: not valid TOML: {}\n"
+        "HINT: a line is key = value; texts stand in \"quotes\", sections in [brackets].",
+        source, line, printable(description, 200));
   }
   const auto begin = description.find('\'');
   const auto end = description.find('\'', begin + 1);
@@ -142,20 +144,23 @@ std::string printable(std::string_view text, std::size_t most_bytes) {
 std::string read_deck_file(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  PLEAT_REQUIRE(std::filesystem::exists(status), InputError, "PL0201",
-                "there is no deck '{}'\nHINT: the path is relative to the folder in which the "
-                "command runs.",
-                printable_path(path));
+  PLEAT_REQUIRE(
+      std::filesystem::exists(status), InputError, "PL0201",
+      "there is no deck '{}'\nHINT: the path is relative to the folder in which the "
+      "command runs.",
+      printable_path(path));
   PLEAT_REQUIRE(!std::filesystem::is_directory(status), InputError, "PL0201",
                 "'{}' is a folder, expected a deck (a TOML file)", printable_path(path));
   std::ifstream file(path, std::ios::binary);
   std::string text(kLargestDeck + 1, '\0');
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   PLEAT_REQUIRE(!file.bad() && (file || file.eof()), InputError, "PL0201",
-                "cannot read the deck '{}'\nHINT: check its permissions.", printable_path(path));
+                "cannot read the deck '{}'\nHINT: check its permissions.",
+                printable_path(path));
   text.resize(static_cast<std::size_t>(file.gcount()));
   PLEAT_REQUIRE(text.size() <= kLargestDeck, InputError, "PL0201",
-                "'{}' is larger than {} bytes: not a deck", printable_path(path), kLargestDeck);
+                "'{}' is larger than {} bytes: not a deck", printable_path(path),
+                kLargestDeck);
   return text;
 }
 

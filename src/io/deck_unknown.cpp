@@ -26,13 +26,15 @@ std::vector<std::string> homonyms(const DeckKeys& keys, const std::string& name)
   std::vector<std::string> found;
   for (const DeckEntry& entry : keys.entries()) {
     const std::string& full = entry.key.name;
-    if (entry.name_in_section() == name || full.ends_with("." + name)) found.push_back(full);
+    if (entry.name_in_section() == name || full.ends_with("." + name))
+      found.push_back(full);
   }
   return found;
 }
 
 /// The best guesses for "section.key", where the section exists.
-std::string guess(const DeckKeys& keys, const std::string& section, const std::string& key) {
+std::string guess(const DeckKeys& keys, const std::string& section,
+                  const std::string& key) {
   std::vector<std::string> guesses;
   const std::string near = nearest(key, keys.names_in(section));
   if (!near.empty()) guesses.push_back(section + "." + near);
@@ -50,8 +52,8 @@ void fail_unknown(const DeckKeys& keys, const std::string& name, bool is_table,
   const auto dot = name.find('.');
   const std::string section = name.substr(0, dot);
   if (dot != std::string::npos) {
-    PLEAT_FAIL(InputError, "PL0203", "{}: unknown key '{}'\nHINT: {}", where, printable(name),
-               guess(keys, section, name.substr(dot + 1)));
+    PLEAT_FAIL(InputError, "PL0203", "{}: unknown key '{}'\nHINT: {}", where,
+               printable(name), guess(keys, section, name.substr(dot + 1)));
   }
   const std::string near = nearest(section, section_names(keys));
   const auto others = homonyms(keys, section);

@@ -56,13 +56,14 @@ void declare_details(io::DeckKeys& keys, plan::ModelConfig& model) {
   keys.add(model.tied, {.name = "model.tied",
                         .meaning = "the head shares the weights of the embedding"});
   using plan::Family;
-  keys.add_choice(model.family,
-                  {{"mixtral", Family::kMixtral},
-                   {"qwen2_moe", Family::kQwen2Moe},
-                   {"qwen3_moe", Family::kQwen3Moe}},
-                  {.name = "model.family",
-                   .meaning = "whose tensor names and config.json `pleat convert` writes; "
-                              "does not change the mathematics"});
+  keys.add_choice(
+      model.family,
+      {{"mixtral", Family::kMixtral},
+       {"qwen2_moe", Family::kQwen2Moe},
+       {"qwen3_moe", Family::kQwen3Moe}},
+      {.name = "model.family",
+       .meaning = "whose tensor names and config.json `pleat convert` writes; "
+                  "does not change the mathematics"});
   keys.add(model.init_std, {.name = "model.init_std",
                             .meaning = "standard deviation of random initial weights",
                             .range = from_to(0, 10),
@@ -72,9 +73,10 @@ void declare_details(io::DeckKeys& keys, plan::ModelConfig& model) {
 }  // namespace
 
 void declare_model_keys(io::DeckKeys& keys, DeckFields& fields) {
-  keys.add_section("model", "The transformer: `init`, or `preset`, or its sizes. Sizes "
-                            "given beside `init` must agree with it; beside `preset` they "
-                            "replace single ones.");
+  keys.add_section("model",
+                   "The transformer: `init`, or `preset`, or its sizes. Sizes "
+                   "given beside `init` must agree with it; beside `preset` they "
+                   "replace single ones.");
   keys.add(fields.config.model_init,
            {.name = "model.init",
             .meaning = "Hugging Face folder or checkpoint that gives shape and weights; "
@@ -112,15 +114,17 @@ void declare_moe_keys(io::DeckKeys& keys, DeckFields& fields) {
                    {"softmax_after_top_k", RouterScore::kSoftmaxAfterTopK}},
                   {.name = "moe.score",
                    .meaning = "softmax over all experts, or over the chosen ones"});
-  keys.add(moe.normalize, {.name = "moe.normalize",
-                           .meaning = "routing weights of a token are divided by their sum"});
-  keys.add(moe.auxiliary_coefficient,
-           {.name = "moe.aux_loss.coeff",
-            .meaning = "factor of the load-balancing loss of each MoE layer; with a Hugging "
-                       "Face `init` that has output_router_logits the default is its "
-                       "router_aux_loss_coef",
-            .range = at_least(0),
-            .restart = Restart::kWarns});
+  keys.add(moe.normalize,
+           {.name = "moe.normalize",
+            .meaning = "routing weights of a token are divided by their sum"});
+  keys.add(
+      moe.auxiliary_coefficient,
+      {.name = "moe.aux_loss.coeff",
+       .meaning = "factor of the load-balancing loss of each MoE layer; with a Hugging "
+                  "Face `init` that has output_router_logits the default is its "
+                  "router_aux_loss_coef",
+       .range = at_least(0),
+       .restart = Restart::kWarns});
   using plan::AuxiliaryScope;
   keys.add_choice(moe.auxiliary_scope,
                   {{"micro_batch", AuxiliaryScope::kMicroBatch},

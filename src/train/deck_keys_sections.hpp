@@ -19,7 +19,9 @@ void declare_data_keys(io::DeckKeys& keys, io::DataConfig& data);
 /// Sections [validation], [checkpoint] and [output].
 void declare_output_keys(io::DeckKeys& keys, RunConfig& config);
 
-inline io::DeckRange from_to(double low, double high) { return {.low = low, .high = high}; }
+inline io::DeckRange from_to(double low, double high) {
+  return {.low = low, .high = high};
+}
 inline io::DeckRange at_least(double low) { return {.low = low}; }
 inline io::DeckRange above(double low) { return {.low = low, .low_open = true}; }
 /// [0, 1)

@@ -30,8 +30,9 @@ void declare_run_keys(io::DeckKeys& keys, RunConfig& config) {
 }
 
 void declare_parallel_keys(io::DeckKeys& keys, ParallelSection& parallel) {
-  keys.add_section("parallel", "The mapping onto ranks. This version runs on one rank: each "
-                               "degree is 1.");
+  keys.add_section("parallel",
+                   "The mapping onto ranks. This version runs on one rank: each "
+                   "degree is 1.");
   const auto add = [&](std::int64_t& field, const char* name, const char* meaning) {
     keys.add(field, {.name = name,
                      .meaning = meaning,
@@ -53,12 +54,13 @@ void declare_batch_keys(io::DeckKeys& keys, BatchSection& batch) {
                             .unit = "tokens",
                             .required = true,
                             .range = from_to(1, 16777216)});
-  keys.add(batch.micro, {.name = "batch.micro",
-                         .meaning = "sequences that are computed at once; the scope of the "
-                                    "auxiliary loss",
-                         .unit = "sequences",
-                         .range = from_to(1, 65536),
-                         .restart = Restart::kWarns});
+  keys.add(batch.micro,
+           {.name = "batch.micro",
+            .meaning = "sequences that are computed at once; the scope of the "
+                       "auxiliary loss",
+            .unit = "sequences",
+            .range = from_to(1, 65536),
+            .restart = Restart::kWarns});
   keys.add(batch.global, {.name = "batch.global",
                           .meaning = "sequences of one step; a multiple of micro",
                           .unit = "sequences",
@@ -68,8 +70,9 @@ void declare_batch_keys(io::DeckKeys& keys, BatchSection& batch) {
 }
 
 void declare_optimizer_keys(io::DeckKeys& keys, OptimizerSection& optimizer) {
-  keys.add_section("optimizer", "AdamW and its learning rate. Weight decay acts on matrices "
-                                "only, not on norms and biases.");
+  keys.add_section("optimizer",
+                   "AdamW and its learning rate. Weight decay acts on matrices "
+                   "only, not on norms and biases.");
   const auto add = [&](auto& field, const char* name, const char* meaning,
                        io::DeckRange range, const char* unit = "") {
     keys.add(field, {.name = name,
@@ -80,41 +83,45 @@ void declare_optimizer_keys(io::DeckKeys& keys, OptimizerSection& optimizer) {
   };
   add(optimizer.lr, "optimizer.lr", "highest learning rate, reached after warmup",
       at_least(0));
-  add(optimizer.min_lr, "optimizer.min_lr", "learning rate of the last step", at_least(0));
-  add(optimizer.warmup, "optimizer.warmup", "steps over which the rate rises from 0 to lr",
-      from_to(0, 1.0e9), "steps");
-  keys.add_choice(optimizer.schedule,
-                  {{"cosine", Schedule::kCosine},
-                   {"linear", Schedule::kLinear},
-                   {"constant", Schedule::kConstant}},
-                  {.name = "optimizer.schedule",
-                   .meaning = "how the rate falls from lr to min_lr after warmup; constant: "
-                              "it stays at lr",
-                   .restart = Restart::kWarns});
+  add(optimizer.min_lr, "optimizer.min_lr", "learning rate of the last step",
+      at_least(0));
+  add(optimizer.warmup, "optimizer.warmup",
+      "steps over which the rate rises from 0 to lr", from_to(0, 1.0e9), "steps");
+  keys.add_choice(
+      optimizer.schedule,
+      {{"cosine", Schedule::kCosine},
+       {"linear", Schedule::kLinear},
+       {"constant", Schedule::kConstant}},
+      {.name = "optimizer.schedule",
+       .meaning = "how the rate falls from lr to min_lr after warmup; constant: "
+                  "it stays at lr",
+       .restart = Restart::kWarns});
   add(optimizer.beta1, "optimizer.beta1", "decay of the first moment", fraction());
   add(optimizer.beta2, "optimizer.beta2", "decay of the second moment", fraction());
   add(optimizer.eps, "optimizer.eps", "added to the root of the second moment", above(0));
   add(optimizer.weight_decay, "optimizer.weight_decay", "decoupled weight decay",
       at_least(0));
-  add(optimizer.clip, "optimizer.clip", "largest global norm of the gradient; 0: no clipping",
-      at_least(0));
+  add(optimizer.clip, "optimizer.clip",
+      "largest global norm of the gradient; 0: no clipping", at_least(0));
 }
 
 void declare_precision_keys(io::DeckKeys& keys, PrecisionSection& precision) {
   keys.add_section("precision", "Number formats, and memory against time.");
-  keys.add_choice(precision.compute, {{"fp64", Precision::kFp64}, {"fp32", Precision::kFp32}},
+  keys.add_choice(precision.compute,
+                  {{"fp64", Precision::kFp64}, {"fp32", Precision::kFp32}},
                   {.name = "precision.compute",
                    .meaning = "format of weights, activations and optimizer state",
                    .restart = Restart::kWarns});
-  keys.add_choice(precision.recompute,
-                  {{"none", Recompute::kNone},
-                   {"selective", Recompute::kSelective},
-                   {"full", Recompute::kFull}},
-                  {.name = "precision.recompute",
-                   .meaning = "what the backward pass computes again instead of keeping: "
-                              "nothing; attention core and expert activations; all but the "
-                              "inputs of blocks",
-                   .restart = Restart::kFree});
+  keys.add_choice(
+      precision.recompute,
+      {{"none", Recompute::kNone},
+       {"selective", Recompute::kSelective},
+       {"full", Recompute::kFull}},
+      {.name = "precision.recompute",
+       .meaning = "what the backward pass computes again instead of keeping: "
+                  "nothing; attention core and expert activations; all but the "
+                  "inputs of blocks",
+       .restart = Restart::kFree});
 }
 
 }  // namespace pleat::train

@@ -7,7 +7,8 @@ namespace pleat::train {
 namespace {
 
 constexpr const char* kResolvedHeader =
-    "# Every key of the run, as Pleat resolved them; `pleat train` accepts this file.\n\n";
+    "# Every key of the run, as Pleat resolved them; `pleat train` accepts this "
+    "file.\n\n";
 
 /// Defaults that follow from other keys.
 void fill_defaults(const io::Deck& deck, RunConfig& config) {

@@ -17,10 +17,11 @@ void check_name(const io::Deck& deck, const std::string& name) {
   };
   const bool good = !name.empty() && name.size() <= 128 && name.front() != '.' &&
                     std::all_of(name.begin(), name.end(), allowed);
-  PLEAT_REQUIRE(good, InputError, "PL0206",
-                "{}: run.name: found \"{}\", expected letters, digits, '.', '_' and '-' (at "
-                "most 128, the first no '.')\nHINT: it becomes the name of a folder.",
-                deck.where("run.name"), name);
+  PLEAT_REQUIRE(
+      good, InputError, "PL0206",
+      "{}: run.name: found \"{}\", expected letters, digits, '.', '_' and '-' (at "
+      "most 128, the first no '.')\nHINT: it becomes the name of a folder.",
+      deck.where("run.name"), name);
 }
 
 void check_parallel(const io::Deck& deck, const ParallelSection& parallel) {
@@ -67,13 +68,14 @@ void check_data(const io::Deck& deck, const RunConfig& config) {
                 "{}: data.path: missing, expected the path of a file\n"
                 "HINT: data.format = \"synthetic\" needs none.",
                 deck.where("data.path"));
-  PLEAT_REQUIRE(data.weights.empty() || data.weights.size() == data.paths.size(), InputError,
-                "PL0209",
+  PLEAT_REQUIRE(data.weights.empty() || data.weights.size() == data.paths.size(),
+                InputError, "PL0209",
                 "{}: data.weights has {} entries for {} sources of data.path\n"
                 "HINT: give one weight for each source, or none.",
                 deck.where("data.weights"), data.weights.size(), data.paths.size());
   PLEAT_REQUIRE(data.format != io::DataFormat::kHdf5 || !data.dataset.empty(), InputError,
-                "PL0208", "{}: data.dataset: missing, expected the path of an HDF5 dataset",
+                "PL0208",
+                "{}: data.dataset: missing, expected the path of an HDF5 dataset",
                 deck.where("data.dataset"));
   PLEAT_REQUIRE(config.validation.every == 0 || data.split > 0.0, InputError, "PL0209",
                 "{}: validation.every = {}, but data.split = 0 holds nothing out\n"
@@ -88,9 +90,10 @@ void check_output(const io::Deck& deck, const RunConfig& config) {
                   "HINT: steps are counted from 1.",
                   deck.where("output.gradients_at"), step, config.run.steps);
   }
-  PLEAT_REQUIRE(!config.checkpoint.resume.empty(), InputError, "PL0206",
-                "{}: checkpoint.resume: found \"\", expected \"auto\", \"none\" or a path",
-                deck.where("checkpoint.resume"));
+  PLEAT_REQUIRE(
+      !config.checkpoint.resume.empty(), InputError, "PL0206",
+      "{}: checkpoint.resume: found \"\", expected \"auto\", \"none\" or a path",
+      deck.where("checkpoint.resume"));
 }
 
 }  // namespace

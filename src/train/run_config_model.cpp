@@ -14,7 +14,8 @@ namespace pleat::train {
 namespace {
 
 /// The coefficient that Hugging Face itself would train with.
-double hugging_face_auxiliary(const io::HuggingFaceConfig& config, const std::string& place) {
+double hugging_face_auxiliary(const io::HuggingFaceConfig& config,
+                              const std::string& place) {
   const nlohmann::json json = io::parse_json(config.text, place);
   const auto flag = json.find("output_router_logits");
   const bool active = flag != json.end() && flag->is_boolean() && flag->get<bool>();
@@ -38,10 +39,11 @@ plan::ModelConfig read_init(const std::string& path) {
     return config.model;
   }
   const bool is_file = std::filesystem::is_regular_file(path, error);
-  PLEAT_REQUIRE(is_file && io::is_checkpoint(path), InputError, "PL0213",
-                "'{}' is neither a Hugging Face folder (with a config.json) nor a checkpoint\n"
-                "HINT: the path is relative to the deck's folder or the working directory.",
-                path);
+  PLEAT_REQUIRE(
+      is_file && io::is_checkpoint(path), InputError, "PL0213",
+      "'{}' is neither a Hugging Face folder (with a config.json) nor a checkpoint\n"
+      "HINT: the path is relative to the deck's folder or the working directory.",
+      path);
   plan::ModelConfig model = io::CheckpointReader(path).info().model;
   model.moe.auxiliary_coefficient = 0.0;
   return model;
@@ -81,7 +83,8 @@ void take_layer_pattern(DeckFields& fields) {
   }
 }
 
-void resolve_from_init(const io::Deck& deck, const io::DeckKeys& keys, DeckFields& fields) {
+void resolve_from_init(const io::Deck& deck, const io::DeckKeys& keys,
+                       DeckFields& fields) {
   RunConfig& config = fields.config;
   PLEAT_REQUIRE(fields.preset.empty(), InputError, "PL0209",
                 "{}: model.preset and model.init are both given\n"
@@ -106,7 +109,8 @@ void resolve_from_init(const io::Deck& deck, const io::DeckKeys& keys, DeckField
 }
 
 void require_sizes(const io::Deck& deck) {
-  for (const char* name : {"model.layers", "model.hidden", "model.heads", "model.vocab"}) {
+  for (const char* name :
+       {"model.layers", "model.hidden", "model.heads", "model.vocab"}) {
     PLEAT_REQUIRE(deck.given(name), InputError, "PL0208",
                   "{}: {}: missing, expected an integer\n"
                   "HINT: give the sizes of the model, or model.preset, or model.init.",
@@ -137,13 +141,15 @@ void fill_layer_pattern(const io::Deck& deck, DeckFields& fields) {
                   deck.where("moe.dense_layers"), layer, model.layers - 1);
     model.moe_layer[static_cast<std::size_t>(layer)] = false;
   }
-  PLEAT_REQUIRE(!model.has_moe_layers() || model.moe.ffn > 0, InputError, "PL0208",
-                "{}: moe.ffn: missing, expected an integer, at least 1\n"
-                "HINT: it is the inner width of one expert; needed since moe.experts = {}.",
-                deck.where("moe.ffn"), model.moe.experts);
+  PLEAT_REQUIRE(
+      !model.has_moe_layers() || model.moe.ffn > 0, InputError, "PL0208",
+      "{}: moe.ffn: missing, expected an integer, at least 1\n"
+      "HINT: it is the inner width of one expert; needed since moe.experts = {}.",
+      deck.where("moe.ffn"), model.moe.experts);
 }
 
-void resolve_from_keys(const io::Deck& deck, const io::DeckKeys& keys, DeckFields& fields) {
+void resolve_from_keys(const io::Deck& deck, const io::DeckKeys& keys,
+                       DeckFields& fields) {
   if (!fields.preset.empty()) {
     fields.config.model = plan::preset(fields.preset);
     deck.store(keys);  // single keys replace what the preset says

@@ -23,8 +23,8 @@ class ScratchFolder : public testing::Test {
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
     folder_ = std::filesystem::temp_directory_path() /
-              ("pleat_" + std::string(info->test_suite_name()) + "_" + info->name() + "_" +
-               std::to_string(getpid()));
+              ("pleat_" + std::string(info->test_suite_name()) + "_" + info->name() +
+               "_" + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

@@ -27,15 +27,20 @@ struct Example {
   io::DeckKeys keys() {
     io::DeckKeys all;
     all.add_section("run", "The run.");
-    all.add(count, {.name = "run.count", .meaning = "how many", .unit = "pieces",
-                    .required = true, .range = {.low = 1, .high = 100}});
+    all.add(count, {.name = "run.count",
+                    .meaning = "how many",
+                    .unit = "pieces",
+                    .required = true,
+                    .range = {.low = 1, .high = 100}});
     all.add(seed, {.name = "run.seed", .meaning = "seed", .range = {.low = 0}});
     all.add(label, {.name = "run.label", .meaning = "a label"});
     all.add(flag, {.name = "run.flag", .meaning = "a flag"});
     all.add_section("form", "The form.");
-    all.add(rate, {.name = "form.rate", .meaning = "a rate",
+    all.add(rate, {.name = "form.rate",
+                   .meaning = "a rate",
                    .range = {.low = 0, .low_open = true}});
-    all.add(share, {.name = "form.share", .meaning = "a share",
+    all.add(share, {.name = "form.share",
+                    .meaning = "a share",
                     .range = {.low = 0, .high = 1, .high_open = true}});
     all.add_choice(colour, {{"red", Colour::kRed}, {"green", Colour::kGreen}},
                    {.name = "form.colour", .meaning = "a | colour"});
@@ -44,7 +49,8 @@ struct Example {
     all.add(steps, {.name = "form.steps", .meaning = "some steps", .range = {.low = 1}});
     all.add(weights, {.name = "form.weights", .meaning = "some weights"});
     all.add(paths, {.name = "form.paths", .meaning = "some files"});
-    all.add(inner, {.name = "form.group.inner", .meaning = "a key in a group",
+    all.add(inner, {.name = "form.group.inner",
+                    .meaning = "a key in a group",
                     .fallback = "a quarter"});
     return all;
   }

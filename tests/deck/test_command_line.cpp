@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// \brief The program as a user meets it: help, mistakes, exit codes, one message each.
-#include <cstdio>
 #include <sys/wait.h>
+#include <cstdio>
 
 #include <gmock/gmock.h>
 
@@ -34,7 +34,8 @@ class CommandLineTest : public ScratchFolder {
   void expect_bad_input(const std::string& arguments, const std::string& text) const {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
-    EXPECT_THAT(outcome.errors, AllOf(StartsWith("pleat: PL0"), HasSubstr(text))) << arguments;
+    EXPECT_THAT(outcome.errors, AllOf(StartsWith("pleat: PL0"), HasSubstr(text)))
+        << arguments;
     EXPECT_EQ(outcome.output, "") << arguments;
   }
 };
@@ -43,7 +44,8 @@ TEST_F(CommandLineTest, HelpOfEveryCommand) {
   const Outcome help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_EQ(run("").output, help.output);
-  for (const char* name : {"train", "check", "params", "convert", "inspect", "generate"}) {
+  for (const char* name :
+       {"train", "check", "params", "convert", "inspect", "generate"}) {
     EXPECT_THAT(help.output, HasSubstr(name));
     const Outcome own = run(std::string(name) + " --help");
     EXPECT_EQ(own.exit_code, 0) << name;
@@ -74,7 +76,8 @@ TEST_F(CommandLineTest, MistakesOfTheDeck) {
   }
   // Nothing was written beside the deck and the two captured streams.
   for (const auto& file : std::filesystem::directory_iterator(folder_)) {
-    EXPECT_THAT(file.path().filename().string(), testing::AnyOf("out", "err", "try.toml"));
+    EXPECT_THAT(file.path().filename().string(),
+                testing::AnyOf("out", "err", "try.toml"));
   }
 }
 

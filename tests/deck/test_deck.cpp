@@ -125,15 +125,16 @@ TEST_F(DeckTest, DeepNestingIsRefused) {
   EXPECT_THAT(complaint_about(repeat("a.", 300000) + "b = 1"), StartsWith("PL0202"));
   EXPECT_THAT(complaint_about("[" + repeat("a.", 300000) + "b]"), StartsWith("PL0202"));
   const std::string link = repeat("a.", 40) + "a";
-  EXPECT_THAT(complaint_about("x = " + repeat("{" + link + "=", 200) + "1" +
-                              repeat("}", 200)),
-              AllOf(StartsWith("PL0202"), HasSubstr("nested too deeply")));
+  EXPECT_THAT(
+      complaint_about("x = " + repeat("{" + link + "=", 200) + "1" + repeat("}", 200)),
+      AllOf(StartsWith("PL0202"), HasSubstr("nested too deeply")));
 }
 
 TEST_F(DeckTest, UnknownKeyNamesTheNearest) {
-  EXPECT_THAT(complaint_about("[run]\ncount = 1\n\nlable = \"x\"\n"),
-              AllOf(StartsWith("PL0203: "), HasSubstr("try.toml:4: unknown key 'run.lable'"),
-                    HasSubstr("HINT: did you mean 'run.label'?")));
+  EXPECT_THAT(
+      complaint_about("[run]\ncount = 1\n\nlable = \"x\"\n"),
+      AllOf(StartsWith("PL0203: "), HasSubstr("try.toml:4: unknown key 'run.lable'"),
+            HasSubstr("HINT: did you mean 'run.label'?")));
   EXPECT_THAT(complaint_about("[form.group]\niner = 1\n"),
               AllOf(HasSubstr("try.toml:2: unknown key 'form.group.iner'"),
                     HasSubstr("did you mean 'form.group.inner'?")));
@@ -150,18 +151,21 @@ TEST_F(DeckTest, AKeyOfAnotherSectionIsFound) {
 }
 
 TEST_F(DeckTest, UnknownSection) {
-  EXPECT_THAT(complaint_about("[run]\ncount = 1\n[from]\nrate = 1\n"),
-              AllOf(StartsWith("PL0203: "), HasSubstr("try.toml:3: unknown section [from]"),
-                    HasSubstr("did you mean [form]?")));
+  EXPECT_THAT(
+      complaint_about("[run]\ncount = 1\n[from]\nrate = 1\n"),
+      AllOf(StartsWith("PL0203: "), HasSubstr("try.toml:3: unknown section [from]"),
+            HasSubstr("did you mean [form]?")));
   EXPECT_THAT(complaint_about("[zzzzzzzzzz]\nrate = 1\n"),
               HasSubstr("the sections are run, form."));
 }
 
 TEST_F(DeckTest, DuplicateKeyAndSection) {
-  EXPECT_THAT(complaint_about("[run]\ncount = 1\ncount = 2\n"),
-              AllOf(StartsWith("PL0204: "), HasSubstr("try.toml:3: run.count: given a second")));
-  EXPECT_THAT(complaint_about("[run]\ncount = 1\n[run]\nseed = 2\n"),
-              AllOf(StartsWith("PL0204: "), HasSubstr("try.toml:3: run: given a second")));
+  EXPECT_THAT(
+      complaint_about("[run]\ncount = 1\ncount = 2\n"),
+      AllOf(StartsWith("PL0204: "), HasSubstr("try.toml:3: run.count: given a second")));
+  EXPECT_THAT(
+      complaint_about("[run]\ncount = 1\n[run]\nseed = 2\n"),
+      AllOf(StartsWith("PL0204: "), HasSubstr("try.toml:3: run: given a second")));
   EXPECT_THAT(complaint_about("[form]\ngroup.inner = 1\n[form.group]\ninner = 2\n"),
               AllOf(StartsWith("PL0204: "), HasSubstr("form.group: given a second")));
 }
@@ -174,25 +178,29 @@ TEST_F(DeckTest, WrongTypes) {
   };
   wrong("count = 1.5", "run.count: found 1.5, expected an integer, 1 to 100");
   wrong("count = 1e1", "found 10.0, expected an integer, 1 to 100\nHINT: write 10.");
-  wrong("count = \"12\"", "found the text \"12\", expected an integer, 1 to 100\nHINT: write "
-                          "it without quotes.");
+  wrong("count = \"12\"",
+        "found the text \"12\", expected an integer, 1 to 100\nHINT: write "
+        "it without quotes.");
   wrong("count = true", "found true");
   wrong("count = [1]", "found a list");
   wrong("count = {a = 1}", "found a table of keys");
   wrong("count = 1979-05-27", "found a date or time");
   wrong("flag = 1", "run.flag: found 1, expected true or false");
   wrong("label = 3", "run.label: found 3, expected a text in quotes");
-  EXPECT_THAT(complaint_about("[form]\nsteps = [1, 2.0]"),
-              HasSubstr("form.steps: found 2.0, expected a list of integers, at least 1"));
+  EXPECT_THAT(
+      complaint_about("[form]\nsteps = [1, 2.0]"),
+      HasSubstr("form.steps: found 2.0, expected a list of integers, at least 1"));
   EXPECT_THAT(complaint_about("[form]\npaths = [1]"), HasSubstr("PL0205"));
   EXPECT_THAT(complaint_about("[form]\nweights = [[1]]"), HasSubstr("found a list"));
 }
 
 TEST_F(DeckTest, ValuesInThePlaceOfGroupsAndSections) {
-  EXPECT_THAT(complaint_about("[form]\ngroup = 0.1\n"),
-              AllOf(StartsWith("PL0205: "), HasSubstr("try.toml:2: form.group: found a value"),
-                    HasSubstr("write form.group.inner = ...")));
-  EXPECT_THAT(complaint_about("run = 3\n"), HasSubstr("run: found a value, expected a group"));
+  EXPECT_THAT(
+      complaint_about("[form]\ngroup = 0.1\n"),
+      AllOf(StartsWith("PL0205: "), HasSubstr("try.toml:2: form.group: found a value"),
+            HasSubstr("write form.group.inner = ...")));
+  EXPECT_THAT(complaint_about("run = 3\n"),
+              HasSubstr("run: found a value, expected a group"));
   EXPECT_THAT(complaint_about("[[run]]\ncount = 3\n"), HasSubstr("PL0205"));
 }
 
@@ -207,21 +215,24 @@ TEST_F(DeckTest, OutOfRange) {
   outside("rate = inf", "found inf, expected a number, above 0");
   outside("rate = -inf", "found -inf");
   outside("share = 1.0", "found 1.0, expected a number, at least 0 and below 1");
-  outside("steps = [1, 0]", "form.steps: found 0, expected a list of integers, at least 1");
+  outside("steps = [1, 0]",
+          "form.steps: found 0, expected a list of integers, at least 1");
   outside("weights = [nan]", "form.weights: found nan");
-  EXPECT_THAT(complaint_about("[run]\ncount = 0\n"), HasSubstr("found 0, expected an integer, 1 "
-                                                              "to 100"));
+  EXPECT_THAT(complaint_about("[run]\ncount = 0\n"),
+              HasSubstr("found 0, expected an integer, 1 "
+                        "to 100"));
   EXPECT_THAT(complaint_about("[run]\nlabel = \"a\\u0000b\"\n"),
               AllOf(StartsWith("PL0206: "), HasSubstr("a\\x00b"),
                     HasSubstr("control characters")));
 }
 
 TEST_F(DeckTest, NotAnAllowedValue) {
-  EXPECT_THAT(complaint_about("[form]\ncolour = \"gren\"\n"),
-              AllOf(StartsWith("PL0207: "),
-                    HasSubstr("try.toml:2: form.colour: found the text \"gren\", expected one of "
-                              "\"red\", \"green\""),
-                    HasSubstr("HINT: did you mean \"green\"?")));
+  EXPECT_THAT(
+      complaint_about("[form]\ncolour = \"gren\"\n"),
+      AllOf(StartsWith("PL0207: "),
+            HasSubstr("try.toml:2: form.colour: found the text \"gren\", expected one of "
+                      "\"red\", \"green\""),
+            HasSubstr("HINT: did you mean \"green\"?")));
   EXPECT_THAT(complaint_about("[form]\ncolour = \"\"\n"), StartsWith("PL0207: "));
   EXPECT_THAT(complaint_about("[form]\npattern = \"zigzag\"\n"),
               AllOf(StartsWith("PL0207: "), Not(HasSubstr("HINT"))));
@@ -230,16 +241,19 @@ TEST_F(DeckTest, NotAnAllowedValue) {
 }
 
 TEST_F(DeckTest, MissingRequiredKey) {
-  EXPECT_THAT(complaint_about("[form]\nrate = 1\n"),
-              AllOf(StartsWith("PL0208: "),
-                    HasSubstr("try.toml: run.count: missing, expected an integer, 1 to 100"),
-                    HasSubstr("how many")));
+  EXPECT_THAT(
+      complaint_about("[form]\nrate = 1\n"),
+      AllOf(StartsWith("PL0208: "),
+            HasSubstr("try.toml: run.count: missing, expected an integer, 1 to 100"),
+            HasSubstr("how many")));
   EXPECT_THAT(complaint_about(""), StartsWith("PL0208: "));
 }
 
 TEST_F(DeckTest, TheFirstMistakeOfTheFileIsNamed) {
-  EXPECT_THAT(complaint_about("[run]\nzzz = 1\ncount = \"x\"\n"), HasSubstr("try.toml:2: "));
-  EXPECT_THAT(complaint_about("[run]\ncount = \"x\"\nzzz = 1\n"), HasSubstr("try.toml:2: "));
+  EXPECT_THAT(complaint_about("[run]\nzzz = 1\ncount = \"x\"\n"),
+              HasSubstr("try.toml:2: "));
+  EXPECT_THAT(complaint_about("[run]\ncount = \"x\"\nzzz = 1\n"),
+              HasSubstr("try.toml:2: "));
 }
 
 TEST_F(DeckTest, LongAndStrangeValuesAreShortened) {
@@ -247,7 +261,8 @@ TEST_F(DeckTest, LongAndStrangeValuesAreShortened) {
       complaint_about("[run]\ncount = \"" + std::string(5000, 'x') + "\\u001b[31m\"\n");
   EXPECT_LT(message.size(), 400u);
   EXPECT_THAT(message, Not(HasSubstr("\x1b")));
-  EXPECT_LT(complaint_about("[run]\n" + std::string(100000, 'k') + " = 1\n").size(), 400u);
+  EXPECT_LT(complaint_about("[run]\n" + std::string(100000, 'k') + " = 1\n").size(),
+            400u);
 }
 
 TEST_F(DeckTest, FilesAreSoughtBesideTheDeckFirst) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief Broken decks and overrides: each one is either a deck or one readable complaint.
+/// \brief Broken decks and overrides: each one is either a deck or one readable
+/// complaint.
 #include <random>
 
 #include <gmock/gmock.h>
@@ -21,22 +22,63 @@ class DeckFuzzTest : public RunDeckTest {
 
   /// Changes, removes, doubles or inserts something.
   void mutate(std::string& text) {
-    static const std::vector<std::string> pieces = {
-        "\n[", "]", "[[", "{", "}", "=", ".", "\"", "\"\"\"", "'", "\\", "#", "\n", "\r",
-        ",", "nan", "inf", "-0.0", "1e999", "9223372036854775807", "-9223372036854775808",
-        "99999999999999999999", "0x7fffffffffffffff", "true", "[1, [2]]", "1979-05-27",
-        "\xff", "\xc3\x28", "\xef\xbb\xbf", "\\u0000", "\\ud800", "[run]", "[moe.aux_loss]",
-        "coeff = 1", "steps = 3", "a.b.c.d = 1", "init = \"/\"", "[model]\n", "= = ="};
+    static const std::vector<std::string> pieces = {"\n[",
+                                                    "]",
+                                                    "[[",
+                                                    "{",
+                                                    "}",
+                                                    "=",
+                                                    ".",
+                                                    "\"",
+                                                    "\"\"\"",
+                                                    "'",
+                                                    "\\",
+                                                    "#",
+                                                    "\n",
+                                                    "\r",
+                                                    ",",
+                                                    "nan",
+                                                    "inf",
+                                                    "-0.0",
+                                                    "1e999",
+                                                    "9223372036854775807",
+                                                    "-9223372036854775808",
+                                                    "99999999999999999999",
+                                                    "0x7fffffffffffffff",
+                                                    "true",
+                                                    "[1, [2]]",
+                                                    "1979-05-27",
+                                                    "\xff",
+                                                    "\xc3\x28",
+                                                    "\xef\xbb\xbf",
+                                                    "\\u0000",
+                                                    "\\ud800",
+                                                    "[run]",
+                                                    "[moe.aux_loss]",
+                                                    "coeff = 1",
+                                                    "steps = 3",
+                                                    "a.b.c.d = 1",
+                                                    "init = \"/\"",
+                                                    "[model]\n",
+                                                    "= = ="};
     const std::size_t at = below(text.size() + 1);
     const std::size_t length = std::min(text.size() - at, below(24));
     switch (below(5)) {
-      case 0: text.insert(at, pieces[below(pieces.size())]); break;
-      case 1: text.erase(at, length); break;
-      case 2: text.insert(at, text.substr(at, length)); break;
+      case 0:
+        text.insert(at, pieces[below(pieces.size())]);
+        break;
+      case 1:
+        text.erase(at, length);
+        break;
+      case 2:
+        text.insert(at, text.substr(at, length));
+        break;
       case 3:
         if (at < text.size()) text[at] = static_cast<char>(below(256));
         break;
-      default: text.replace(at, length, pieces[below(pieces.size())]); break;
+      default:
+        text.replace(at, length, pieces[below(pieces.size())]);
+        break;
     }
   }
 
@@ -83,8 +125,11 @@ TEST_F(DeckFuzzTest, RandomBytes) {
 }
 
 TEST_F(DeckFuzzTest, MutatedOverrides) {
-  const std::string seeds[] = {"run.steps=12", "moe.aux_loss.coeff=0.01", "run.name=trial",
-                               "output.gradients_at=[1, 2]", "data.path=[\"a\", \"b\"]",
+  const std::string seeds[] = {"run.steps=12",
+                               "moe.aux_loss.coeff=0.01",
+                               "run.name=trial",
+                               "output.gradients_at=[1, 2]",
+                               "data.path=[\"a\", \"b\"]",
                                "moe={experts = 4}"};
   for (int i = 0; i < kInputs / 2; ++i) {
     std::string text = seeds[below(6)];

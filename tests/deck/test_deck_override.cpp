@@ -46,11 +46,16 @@ TEST_F(OverrideTest, ReplacesTheDeck) {
 
 TEST_F(OverrideTest, BareWordsAreTexts) {
   const std::pair<const char*, const char*> cases[] = {
-      {"run.label=trial", "trial"},       {"run.label=\"trial\"", "trial"},
-      {"run.label=a b=c", "a b=c"},       {"run.label=", ""},
-      {"run.label=2024", "2024"},         {"run.label=true", "true"},
-      {"run.label=1.50", "1.50"},         {"run.label=data/x.txt", "data/x.txt"},
-      {"run.label=na#me", "na#me"},       {"run.label=\xc3\xbc", "\xc3\xbc"},
+      {"run.label=trial", "trial"},
+      {"run.label=\"trial\"", "trial"},
+      {"run.label=a b=c", "a b=c"},
+      {"run.label=", ""},
+      {"run.label=2024", "2024"},
+      {"run.label=true", "true"},
+      {"run.label=1.50", "1.50"},
+      {"run.label=data/x.txt", "data/x.txt"},
+      {"run.label=na#me", "na#me"},
+      {"run.label=\xc3\xbc", "\xc3\xbc"},
       {"run.label=1979-05-27", "1979-05-27"}};
   for (const auto& [text, label] : cases) {
     read({text});
@@ -72,7 +77,8 @@ TEST_F(OverrideTest, ComplaintsNameTheOverride) {
   EXPECT_THAT(complaint_about("run.count=five"),
               StartsWith("PL0205: override 'run.count=five': run.count: found the text "
                          "\"five\", expected an integer, 1 to 100"));
-  EXPECT_THAT(complaint_about("run.count=0"), StartsWith("PL0206: override 'run.count=0'"));
+  EXPECT_THAT(complaint_about("run.count=0"),
+              StartsWith("PL0206: override 'run.count=0'"));
   EXPECT_THAT(complaint_about("form.rate=nan"), StartsWith("PL0206: "));
   EXPECT_THAT(complaint_about("form.colour=blue"), StartsWith("PL0207: "));
   EXPECT_THAT(complaint_about("form.group=1"), StartsWith("PL0205: "));

@@ -65,8 +65,9 @@ TEST_F(DeckTextTest, TheTableNamesEverything) {
 
 TEST_F(DeckTextTest, MarkdownEscapesItsSeparator) {
   Example example;
-  EXPECT_THAT(io::describe_keys_markdown(example.keys()),
-              HasSubstr("| `colour` | \"red\" | \"red\", \"green\" | a \\| colour | refused |"));
+  EXPECT_THAT(
+      io::describe_keys_markdown(example.keys()),
+      HasSubstr("| `colour` | \"red\" | \"red\", \"green\" | a \\| colour | refused |"));
 }
 
 TEST_F(DeckTextTest, RangesInWords) {

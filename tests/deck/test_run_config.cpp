@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief Decks as users write them: defaults, keys that contradict each other, resolved deck.
+/// \brief Decks as users write them: defaults, keys that contradict each other, resolved
+/// deck.
 #include <gmock/gmock.h>
 
 #include "deck/deck_test.hpp"
@@ -60,7 +61,8 @@ TEST_F(RunConfigTest, EveryChoice) {
 
 TEST_F(RunConfigTest, Contradictions) {
   const std::pair<const char*, const char*> cases[] = {
-      {"batch.micro=3 batch.global=4", "batch.global = 4 is not a multiple of batch.micro = 3"},
+      {"batch.micro=3 batch.global=4",
+       "batch.global = 4 is not a multiple of batch.micro = 3"},
       {"optimizer.warmup=11", "optimizer.warmup = 11 is more than run.steps = 10"},
       {"optimizer.min_lr=1", "optimizer.min_lr = 1 is more than optimizer.lr"},
       {"output.gradients_at=[1,11]", "step 11 is beyond run.steps = 10"},
@@ -76,9 +78,10 @@ TEST_F(RunConfigTest, Contradictions) {
 }
 
 TEST_F(RunConfigTest, ContradictionsInTheDeckNameTheLine) {
-  const std::string deck = "[batch]\nmicro = 3\nsequence = 8\nglobal = 4\n[run]\nsteps = 1\n"
-                           "[model]\npreset = \"mixtral-8x7b\"\n[data]\n"
-                           "format = \"synthetic\"\n";
+  const std::string deck =
+      "[batch]\nmicro = 3\nsequence = 8\nglobal = 4\n[run]\nsteps = 1\n"
+      "[model]\npreset = \"mixtral-8x7b\"\n[data]\n"
+      "format = \"synthetic\"\n";
   EXPECT_THAT(complaint([&] { load(deck); }),
               AllOf(StartsWith("PL0209: "), HasSubstr("try.toml:4: batch.global = 4")));
 }
@@ -128,7 +131,8 @@ TEST_F(RunConfigTest, ResolvedDeckIsTheSameRun) {
   train::DeckFields fields;
   const io::DeckKeys keys = train::declare_deck_keys(fields);
   for (const io::DeckEntry& entry : keys.entries()) {
-    EXPECT_THAT(first.resolved_deck, HasSubstr(fmt::format("\n{} = ", entry.name_in_section())));
+    EXPECT_THAT(first.resolved_deck,
+                HasSubstr(fmt::format("\n{} = ", entry.name_in_section())));
   }
 }
 

@@ -49,7 +49,8 @@ TEST_F(RunModelTest, SizesAreRequiredWithoutInitOrPreset) {
 TEST_F(RunModelTest, WithoutExpertsEveryLayerIsDense) {
   const std::vector<std::string> sizes = {"model.layers=2", "model.hidden=8",
                                           "model.heads=2", "model.vocab=16"};
-  EXPECT_THAT(complaint_about(sizes), AllOf(StartsWith("PL0607: "), HasSubstr("try.toml: ")));
+  EXPECT_THAT(complaint_about(sizes),
+              AllOf(StartsWith("PL0607: "), HasSubstr("try.toml: ")));
   std::vector<std::string> dense = sizes;
   dense.push_back("model.ffn=24");
   EXPECT_THAT(load_model(dense).model.moe_layer, Each(false));
@@ -62,8 +63,9 @@ TEST_F(RunModelTest, ShapesThatDoNotFit) {
   const auto shape = [&](const std::string& overrides) {
     return complaint([&] { load(kSmallDeck, words(overrides)); });
   };
-  EXPECT_THAT(shape("moe.top_k=5"), AllOf(StartsWith("PL0608: "), HasSubstr("moe.top_k = 5"),
-                                          HasSubstr("try.toml")));
+  EXPECT_THAT(
+      shape("moe.top_k=5"),
+      AllOf(StartsWith("PL0608: "), HasSubstr("moe.top_k = 5"), HasSubstr("try.toml")));
   EXPECT_THAT(shape("model.kv_heads=3"), StartsWith("PL0603: "));
   EXPECT_THAT(shape("model.head_dim=7"), StartsWith("PL0604: "));
   EXPECT_THAT(shape("moe.shared_gate=true"), StartsWith("PL0609: "));
@@ -73,8 +75,10 @@ TEST_F(RunModelTest, PresetsAreShapes) {
   for (const std::string& name : plan::preset_names()) {
     const plan::ModelConfig model = load_model({"model.preset=" + name}).model;
     const plan::ModelConfig expected = plan::preset(name);
-    EXPECT_EQ(plan::count_parameters(model).total, plan::count_parameters(expected).total);
-    EXPECT_EQ(plan::count_parameters(model).active, plan::count_parameters(expected).active);
+    EXPECT_EQ(plan::count_parameters(model).total,
+              plan::count_parameters(expected).total);
+    EXPECT_EQ(plan::count_parameters(model).active,
+              plan::count_parameters(expected).active);
     EXPECT_EQ(model.norm_eps, expected.norm_eps);
     EXPECT_EQ(model.qk_norm, expected.qk_norm);
     EXPECT_EQ(model.moe.normalize, expected.moe.normalize);
@@ -84,9 +88,9 @@ TEST_F(RunModelTest, PresetsAreShapes) {
 }
 
 TEST_F(RunModelTest, SingleKeysReplaceThoseOfAPreset) {
-  const train::RunConfig config = load_model(
-      {"model.preset=mixtral-8x7b", "model.layers=2", "moe.ffn=64", "moe.dense_layers=0",
-       "model.ffn=128"});
+  const train::RunConfig config =
+      load_model({"model.preset=mixtral-8x7b", "model.layers=2", "moe.ffn=64",
+                  "moe.dense_layers=0", "model.ffn=128"});
   EXPECT_THAT(config.model.moe_layer, ElementsAre(false, true));
   EXPECT_EQ(config.model.moe.ffn, 64);
   EXPECT_EQ(config.model.hidden, 4096);
@@ -126,15 +130,17 @@ TEST_F(RunModelTest, AuxiliaryCoefficientOfHuggingFace) {
 TEST_F(RunModelTest, KeysMustAgreeWithInit) {
   const std::string init = "model.init=" + golden_ + "/mixtral-tiny";
   load_model({init, "model.hidden=64", "moe.experts=8", "model.rope_theta=1000000"});
-  EXPECT_THAT(complaint_about({init, "model.hidden=128"}),
-              AllOf(StartsWith("PL0212: override 'model.hidden=128': model.hidden = 128, but "),
-                    HasSubstr("has 64")));
+  EXPECT_THAT(
+      complaint_about({init, "model.hidden=128"}),
+      AllOf(StartsWith("PL0212: override 'model.hidden=128': model.hidden = 128, but "),
+            HasSubstr("has 64")));
   EXPECT_THAT(complaint_about({init, "moe.top_k=3"}), StartsWith("PL0212: "));
   EXPECT_THAT(complaint_about({init, "model.family=qwen3_moe"}),
               AllOf(StartsWith("PL0212: "), HasSubstr("\"qwen3_moe\""),
                     HasSubstr("\"mixtral\"")));
-  EXPECT_THAT(complaint_about({init, "moe.dense_layers=[1]"}),
-              AllOf(StartsWith("PL0212: "), HasSubstr("= [1], but"), HasSubstr("has []")));
+  EXPECT_THAT(
+      complaint_about({init, "moe.dense_layers=[1]"}),
+      AllOf(StartsWith("PL0212: "), HasSubstr("= [1], but"), HasSubstr("has []")));
 }
 
 TEST_F(RunModelTest, InitThatIsNone) {

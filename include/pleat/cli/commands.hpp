@@ -4,8 +4,8 @@
 /// \file
 /// \brief The commands of the program; each lives in one file of src/cli.
 ///
-/// A command registers its options under a CLI11 subcommand. Parsing only notes what to do;
-/// the work is a Job that runs once the whole command line is known to be right.
+/// A command registers its options under a CLI11 subcommand. Parsing only notes what to
+/// do; the work is a Job that runs once the whole command line is known to be right.
 
 #include <functional>
 
@@ -33,8 +33,8 @@ void add_inspect(CLI::App& program, Job& job);
 void add_generate(CLI::App& program, Job& job);
 /// @}
 
-/// \brief Reads the command line. Help and version are jobs as well: they print and are done.
-/// \throws InputError PL0901 for what the command line does not allow
+/// \brief Reads the command line. Help and version are jobs as well: they print and are
+/// done. \throws InputError PL0901 for what the command line does not allow
 Job read_command_line(int argc, const char* const* argv);
 
 /// \brief Tells of a failure, in one message on stderr.

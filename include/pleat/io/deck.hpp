@@ -18,11 +18,13 @@ namespace pleat::io {
 class Deck {
  public:
   /// \brief Reads a deck and checks each value against the declarations.
-  /// \param overrides  "section.key=value" with a TOML value or a bare word; the last one of
+  /// \param overrides  "section.key=value" with a TOML value or a bare word; the last one
+  /// of
   ///                   a key counts
-  /// \throws InputError PL0201 unreadable file, PL0202 not TOML, PL0203 unknown key, PL0204
-  ///   duplicate key, PL0205 wrong type, PL0206 out of range, PL0207 not an allowed value,
-  ///   PL0208 required key missing, PL0210 malformed override
+  /// \throws InputError PL0201 unreadable file, PL0202 not TOML, PL0203 unknown key,
+  /// PL0204
+  ///   duplicate key, PL0205 wrong type, PL0206 out of range, PL0207 not an allowed
+  ///   value, PL0208 required key missing, PL0210 malformed override
   Deck(const std::string& path, const std::vector<std::string>& overrides,
        const DeckKeys& keys);
 
@@ -33,11 +35,11 @@ class Deck {
   bool given(std::string_view name) const;
   /// \brief The given value of a key. \throws InternalError when it is not given
   const DeckValue& value(std::string_view name) const;
-  /// \brief "deck.toml:12", "override 'run.steps=3'", or the deck's path for a key that is
-  /// not given.
+  /// \brief "deck.toml:12", "override 'run.steps=3'", or the deck's path for a key that
+  /// is not given.
   std::string where(std::string_view name) const;
-  /// \brief Finds an input file that the deck names: relative to the folder of the deck if it
-  /// exists there, else to the working directory; the path unchanged if in neither.
+  /// \brief Finds an input file that the deck names: relative to the folder of the deck
+  /// if it exists there, else to the working directory; the path unchanged if in neither.
   /// \returns an absolute path when found
   std::string find_path(const std::string& text) const;
 
@@ -51,8 +53,8 @@ class Deck {
   std::map<std::string, Given, std::less<>> given_;
 };
 
-/// \brief A deck with every key written out, from the present values of the fields. Reading
-/// it again gives the same values, and writing those the same bytes.
+/// \brief A deck with every key written out, from the present values of the fields.
+/// Reading it again gives the same values, and writing those the same bytes.
 std::string write_deck(const DeckKeys& keys);
 
 /// \brief A value as it stands in a deck.

@@ -2,8 +2,9 @@
 #pragma once
 
 /// \file
-/// \brief The declaration of deck keys. Each key is declared once, bound to the field that
-/// it fills; parsing, checking, the resolved deck and the documentation follow from that.
+/// \brief The declaration of deck keys. Each key is declared once, bound to the field
+/// that it fills; parsing, checking, the resolved deck and the documentation follow from
+/// that.
 
 #include <cstdint>
 #include <functional>
@@ -92,7 +93,8 @@ class DeckKeys {
 
   /// \brief Declares a key with a name for each value of an enumeration.
   template <class Enum>
-  void add_choice(Enum& field, std::vector<std::pair<std::string, Enum>> names, DeckKey key);
+  void add_choice(Enum& field, std::vector<std::pair<std::string, Enum>> names,
+                  DeckKey key);
   /// \brief Declares a text that must be one of the choices.
   void add_text_choice(std::string& field, std::vector<std::string> choices, DeckKey key);
 
