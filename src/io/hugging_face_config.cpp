@@ -115,10 +115,7 @@ void refuse_foreign_options(const Keys& keys, plan::Family family) {
   // The Qwen families look at sliding_window only if use_sliding_window says so.
   keys.refuse_unless(!keys.flag_or("use_sliding_window", false), "use_sliding_window");
   if (family == plan::Family::kMixtral && keys.has("sliding_window")) {
-    const std::int64_t window = keys.integer("sliding_window", 0);
-    const std::int64_t longest =
-        keys.integer_or("max_position_embeddings", kLargestSize, 1);
-    keys.refuse_unless(window == 0 || window >= longest, "sliding_window");
+    keys.refuse_unless(keys.integer("sliding_window", 0) == 0, "sliding_window");
   }
   if (!keys.has("layer_types")) return;
   const json& types = keys.need("layer_types");

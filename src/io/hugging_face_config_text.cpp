@@ -59,6 +59,17 @@ void set_for_both_generations(Json& tree, const ModelConfig& model, ElementType 
   tree["torch_dtype"] = type_name(type);
 }
 
+/// The keys of the experts must be sound even where no layer has any.
+plan::MoeConfig described_moe(const ModelConfig& model) {
+  plan::MoeConfig moe = model.moe;
+  if (model.has_moe_layers()) return moe;
+  moe.experts = 1;
+  moe.top_k = 1;
+  moe.ffn = model.ffn;
+  moe.shared_ffn = model.ffn;
+  return moe;
+}
+
 void set_common(Json& tree, const ModelConfig& model) {
   tree["architectures"] = {architecture(model.family)};
   tree["model_type"] = family_name(model.family);
@@ -72,7 +83,7 @@ void set_common(Json& tree, const ModelConfig& model) {
   tree["rms_norm_eps"] = model.norm_eps;
   tree["initializer_range"] = model.init_std;
   tree["tie_word_embeddings"] = model.tied;
-  tree["num_experts_per_tok"] = model.moe.top_k;
+  tree["num_experts_per_tok"] = described_moe(model).top_k;
   tree["router_aux_loss_coef"] = model.moe.auxiliary_coefficient;
   tree["attention_dropout"] = 0.0;
   tree["sliding_window"] = nullptr;
@@ -82,16 +93,17 @@ void set_common(Json& tree, const ModelConfig& model) {
 }
 
 void set_qwen(Json& tree, const ModelConfig& model) {
-  tree["num_experts"] = model.moe.experts;
-  tree["moe_intermediate_size"] = model.moe.ffn;
-  tree["intermediate_size"] = model.has_dense_layers() ? model.ffn : model.moe.ffn;
-  tree["norm_topk_prob"] = normalizes(model.moe);
+  const plan::MoeConfig moe = described_moe(model);
+  tree["num_experts"] = moe.experts;
+  tree["moe_intermediate_size"] = moe.ffn;
+  tree["intermediate_size"] = model.has_dense_layers() ? model.ffn : moe.ffn;
+  tree["norm_topk_prob"] = normalizes(moe);
   tree["decoder_sparse_step"] = 1;
   tree["mlp_only_layers"] = dense_layers(model);
   tree["use_sliding_window"] = false;
   if (model.family == Family::kQwen2Moe) {
     tree["qkv_bias"] = model.qkv_bias;
-    tree["shared_expert_intermediate_size"] = model.moe.shared_ffn;
+    tree["shared_expert_intermediate_size"] = moe.shared_ffn;
   } else {
     tree["attention_bias"] = false;
   }
@@ -101,8 +113,8 @@ Json fresh(const ModelConfig& model) {
   Json tree = Json::object();
   set_common(tree, model);
   if (model.family == Family::kMixtral) {
-    tree["num_local_experts"] = model.moe.experts;
-    tree["intermediate_size"] = model.moe.ffn;
+    tree["num_local_experts"] = described_moe(model).experts;
+    tree["intermediate_size"] = described_moe(model).ffn;
     tree["router_jitter_noise"] = 0.0;
   } else {
     set_qwen(tree, model);
@@ -130,6 +142,7 @@ std::vector<std::string> differences(const ModelConfig& a, const ModelConfig& b)
   compare("qk_norm", a.qk_norm, b.qk_norm);
   compare("tied", a.tied, b.tied);
   compare("moe_layer", a.moe_layer, b.moe_layer);
+  if (!a.has_moe_layers() && !b.has_moe_layers()) return found;
   compare("moe.experts", a.moe.experts, b.moe.experts);
   compare("moe.top_k", a.moe.top_k, b.moe.top_k);
   compare("moe.ffn", a.moe.ffn, b.moe.ffn);

@@ -129,7 +129,7 @@ TEST(HuggingFace, WhatPleatDoesNotHaveIsRefused) {
     }
   }
   json inactive = published_mixtral();
-  inactive["sliding_window"] = 32768;
+  inactive["sliding_window"] = nullptr;
   inactive["rope_scaling"] = nullptr;
   EXPECT_EQ(parse(inactive).model.layers, 32);
 }
@@ -207,6 +207,29 @@ TEST(HuggingFace, AModelThatTheFamilyCannotSayIsRefused) {
   model.ffn = 64;
   EXPECT_THAT(message_of<InputError>(
                   [&] { hugging_face_config_text(model, ElementType::kF32, ""); }),
+              HasSubstr("moe_layer"));
+}
+
+TEST(HuggingFace, AModelWithoutExpertsIsWrittenAsAllDense) {
+  for (const auto family : {plan::Family::kQwen2Moe, plan::Family::kQwen3Moe}) {
+    ModelConfig model = parse(published_mixtral()).model;
+    model.family = family;
+    model.qkv_bias = family == plan::Family::kQwen2Moe;
+    model.qk_norm = family == plan::Family::kQwen3Moe;
+    model.moe = plan::MoeConfig{.experts = 0};
+    model.moe_layer.assign(model.moe_layer.size(), false);
+    model.ffn = 64;
+    const std::string text = hugging_face_config_text(model, ElementType::kF32, "");
+    const ModelConfig again = parse_hugging_face_config(text, "config.json").model;
+    EXPECT_FALSE(again.has_moe_layers());
+    EXPECT_EQ(again.ffn, 64);
+  }
+  ModelConfig mixtral = parse(published_mixtral()).model;
+  mixtral.moe = plan::MoeConfig{.experts = 0};
+  mixtral.moe_layer.assign(mixtral.moe_layer.size(), false);
+  mixtral.ffn = 64;
+  EXPECT_THAT(message_of<InputError>(
+                  [&] { hugging_face_config_text(mixtral, ElementType::kF32, ""); }),
               HasSubstr("moe_layer"));
 }
 
