@@ -52,23 +52,24 @@ TEST_P(RecomputeTest, GivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Model, RecomputeTest, testing::ValuesIn(model_cases()),
                          [](const auto& info) { return info.param.name; });
 
-/// Large beside the smallest chunk of an arena.
-plan::ModelConfig deep_model() {
+/// Little work, but tensors that are large beside the smallest chunk of an arena.
+plan::ModelConfig wide_model() {
   plan::ModelConfig config = small_model();
-  config.layers = 6;
-  config.moe_layer.assign(6, true);
-  config.moe_layer[0] = false;
-  config.ffn = 128;
-  config.hidden = 64;
-  config.head_dim = 16;
-  config.moe.ffn = 64;
+  config.layers = 4;
+  config.moe_layer = {false, true, true, true};
+  config.ffn = 64;
+  config.hidden = 256;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.head_dim = 8;
+  config.moe.ffn = 96;
   config.moe.shared_ffn = 32;
   config.moe.shared_gate = true;
   return config;
 }
 
 std::size_t workspace_bytes(Recompute recompute, std::int64_t sequence) {
-  const plan::ModelConfig config = deep_model();
+  const plan::ModelConfig config = wide_model();
   ModelProblem<float> problem(config, sequence, recompute);
   problem.set_weights(random_weights(config, 0.1, 7));
   problem.step(random_batch(1, sequence, config.vocab, 71));
@@ -79,28 +80,27 @@ TEST(Memory, FullRecomputationNeedsLessThanSelectiveThanNone) {
   const auto none = workspace_bytes(Recompute::kNone, 1024);
   const auto selective = workspace_bytes(Recompute::kSelective, 1024);
   const auto full = workspace_bytes(Recompute::kFull, 1024);
-  testing::Test::RecordProperty("bytes", fmt::format("{} {} {}", none, selective, full));
-  EXPECT_LT(selective, none * 9 / 10);
-  EXPECT_LT(full, selective * 9 / 10);
+  RecordProperty("bytes", fmt::format("{} {} {}", none, selective, full));
+  EXPECT_LT(selective, none * 19 / 20);
+  EXPECT_LT(full, selective * 3 / 4);
 }
 
 TEST(Memory, GrowsLinearlyWithTheSequence) {
-  for (const Recompute recompute :
-       {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
     const auto at_1024 = static_cast<double>(workspace_bytes(recompute, 1024));
     const auto at_2048 = static_cast<double>(workspace_bytes(recompute, 2048));
     const auto at_4096 = static_cast<double>(workspace_bytes(recompute, 4096));
-    testing::Test::RecordProperty("bytes",
-                                  fmt::format("{} {} {}", at_1024, at_2048, at_4096));
-    EXPECT_NEAR((at_4096 - at_2048) / (at_2048 - at_1024), 2.0, 0.2);
-    EXPECT_LT(at_4096, 4.2 * at_1024);
+    const char* const name = recompute == Recompute::kFull ? "bytes_full" : "bytes_none";
+    RecordProperty(name, fmt::format("{} {} {}", at_1024, at_2048, at_4096));
+    EXPECT_NEAR((at_4096 - at_2048) / (at_2048 - at_1024), 2.0, 0.2) << name;
+    EXPECT_LT(at_4096, 4.1 * at_1024) << name;
   }
 }
 
 TEST(Memory, IsTakenInTheFirstStepAlone) {
   for (const Recompute recompute :
        {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-    const plan::ModelConfig config = deep_model();
+    const plan::ModelConfig config = wide_model();
     ModelProblem<float> problem(config, 512, recompute);
     problem.set_weights(random_weights(config, 0.1, 7));
     problem.step(random_batch(2, 512, config.vocab, 72));
