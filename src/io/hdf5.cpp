@@ -101,8 +101,11 @@ std::vector<std::string> split_path(const std::string& path) {
   return parts;
 }
 
+/// Both "parameters" and "/parameters" name a child of the root.
 std::string join_path(const std::string& parent, const std::string& child) {
-  return parent == "/" ? "/" + child : parent + "/" + child;
+  std::string path = parent == "/" ? "" : parent;
+  for (const std::string& part : split_path(child)) path += "/" + part;
+  return path.empty() ? "/" : path;
 }
 
 }  // namespace
