@@ -55,7 +55,7 @@ class Transformer {
               const DeviceView<T, 2>& logits_TV);
 
   /// \brief Where a forward pass first leaves the finite numbers: 0 the embedding, l + 1 block
-  /// l, layers + 1 the head; -1 nowhere. Synchronises the host; for error messages.
+  /// l, layers + 1 the final norm; -1 nowhere. Synchronises the host; for error messages.
   std::int64_t first_non_finite(const ExecSpace& exec, const MicroBatch& batch,
                                 const ModelTensors<T>& weights);
 
