@@ -31,7 +31,7 @@ def make_model(experts):
         vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
         num_local_experts=EXPERTS, num_experts_per_tok=TOP_K, max_position_embeddings=SEQUENCE,
-        router_aux_loss_coef=0.01, output_router_logits=True, use_cache=False,
+        use_cache=False,
         attn_implementation="sdpa", experts_implementation=experts))
     return model.train()
 
