@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "gemm_host.hpp"
 
@@ -36,10 +37,10 @@ struct Block {
   using Loose [[gnu::vector_size(kVectorBytes), gnu::aligned(alignof(T)), gnu::may_alias]] = T;
   static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
   static constexpr int kColumns = 2 * kLanes;
-  // A strip of b takes 24 KiB, a block of a 295 KiB, a block of b 1.5 MiB.
+  // At most: a strip of b 24 KiB, a block of a 288 KiB, a block of b 768 KiB.
   static constexpr std::int64_t kInner = 1536 / static_cast<std::int64_t>(sizeof(T));
   static constexpr std::int64_t kBlockRows = 192;
-  static constexpr std::int64_t kBlockColumns = 1024;
+  static constexpr std::int64_t kBlockColumns = 512;
 };
 
 /// \brief Memory for the packed blocks of one thread, kept between products.
@@ -84,8 +85,10 @@ template <class T>
   }
 #pragma GCC unroll 4
   for (std::int64_t p = 0; p < k; ++p) {
-    const Vector b0 = *reinterpret_cast<const Vector*>(b);
-    const Vector b1 = *reinterpret_cast<const Vector*>(b + kLanes);
+    Vector b0 = *reinterpret_cast<const Vector*>(b);
+    Vector b1 = *reinterpret_cast<const Vector*>(b + kLanes);
+    // Nothing but a hint: both stay in registers instead of being read again for every row.
+    asm("" : "+v"(b0), "+v"(b1));
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const Vector element = a[i] - Vector{};  // x - 0 is x for every x: a plain broadcast
@@ -161,10 +164,6 @@ void pack_transposed(const T* source, std::int64_t step, std::int64_t inner, T* 
   std::int64_t p = 0;
   if constexpr (sizeof(T) == 4) {
     for (; p + 8 <= inner; p += 8) {
-      // The next strip comes from other rows, which no hardware foresees.
-      if (p % 16 == 0) {
-        for (int r = 0; r < kSize; ++r) __builtin_prefetch(source + (kSize + r) * step + p);
-      }
       // From the last eight lanes to the first: rubbish beyond a strip is then overwritten.
       for (int r = (kSize - 1) / 8 * 8; r >= 0; r -= 8) {
         transpose_8x8<kSize>(source + r * step + p, step, std::min(8, kSize - r),
