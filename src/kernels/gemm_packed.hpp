@@ -37,10 +37,11 @@ struct Block {
   using Loose [[gnu::vector_size(kVectorBytes), gnu::aligned(alignof(T)), gnu::may_alias]] = T;
   static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
   static constexpr int kColumns = 2 * kLanes;
-  // At most: a strip of b 24 KiB, a block of a 288 KiB, a block of b 768 KiB.
-  static constexpr std::int64_t kInner = 1536 / static_cast<std::int64_t>(sizeof(T));
-  static constexpr std::int64_t kBlockRows = 192;
-  static constexpr std::int64_t kBlockColumns = 512;
+  // At most: a strip of b 32 KiB, a block of a 288 KiB, a block of b 2 MiB. Long strips visit c
+  // seldom, which pays where two threads share little memory bandwidth.
+  static constexpr std::int64_t kInner = 2048 / static_cast<std::int64_t>(sizeof(T));
+  static constexpr std::int64_t kBlockRows = 144;
+  static constexpr std::int64_t kBlockColumns = 1024;
 };
 
 /// \brief Memory for the packed blocks of one thread, kept between products.
