@@ -9,19 +9,27 @@
 #include "pleat/base/arena.hpp"
 #include "pleat/base/phase.hpp"
 #include "pleat/base/types.hpp"
+#include "pleat/comm/grid.hpp"
 #include "pleat/plan/model_config.hpp"
 
 namespace pleat::model {
 
-/// \brief One micro-batch on the device: B whole sequences of S tokens, T = B S.
+/// \brief One micro-batch as this rank sees it: B whole sequences, of which its context rank
+/// holds S positions each, so U = B S rows in the order [sequence, position held]; its tensor
+/// rank keeps rows first_row .. first_row + T - 1 of them in the residual stream. Without
+/// context and tensor parallelism T = U and S is the length of the sequences.
 struct MicroBatch {
-  std::int64_t sequences = 0;
-  std::int64_t sequence = 0;
-  DeviceView<const std::int32_t, 1> tokens_T;
-  DeviceView<const std::int32_t, 1> labels_T;
-  DeviceView<const std::uint8_t, 1> loss_mask_T;
+  std::int64_t sequences = 0;  ///< B
+  std::int64_t sequence = 0;   ///< S
+  std::int64_t first_row = 0;
+  DeviceView<const std::int32_t, 1> tokens_U;
+  DeviceView<const std::int32_t, 1> labels_U;
+  DeviceView<const std::uint8_t, 1> loss_mask_U;
   DeviceView<const std::uint8_t, 1> real_T;  ///< 0: padding
-  std::int64_t tokens() const { return sequences * sequence; }
+  /// \brief T.
+  std::int64_t tokens() const { return static_cast<std::int64_t>(real_T.extent(0)); }
+  /// \brief U.
+  std::int64_t gathered_tokens() const { return sequences * sequence; }
 };
 
 /// \brief Memory of a step.
@@ -35,6 +43,7 @@ struct Workspace {
 /// needs; it is Workspace::saved, or Workspace::recomputed while a block is computed again.
 struct Context {
   const ExecSpace& exec;
+  const comm::Grid& grid;
   Arena& saved;
   Arena& scratch;
   PhaseTimes& times;

@@ -4,32 +4,42 @@
 /// \file
 /// \brief Brings tokens to their experts and the results back.
 ///
-///     x_TD  --dispatch-->  x_RD (sorted by expert)  --experts-->  y_RD  --combine-->  y_TD
+///     x_TD  --dispatch-->  x_RD (sorted by local expert)  --experts-->  y_RD  --combine-->  y_TD
 ///
 /// combine() is the adjoint of dispatch(): the backward pass dispatches the gradient of y_TD
-/// and combines the gradient of x_RD, so two operations serve both directions.
+/// and combines the gradient of x_RD, so two operations serve both directions. With expert
+/// tensor parallelism every shard of an expert sees all of its rows, and combine() and
+/// return_weights() sum over the shards.
 ///
-/// Legend: T tokens, K experts per token, E experts, R rows at the experts, D hidden.
+/// Legend: T tokens of this rank, K experts per token, E experts, L experts of this rank, R rows
+/// at its experts, D hidden.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "pleat/base/arena.hpp"
+#include "pleat/comm/grid.hpp"
 #include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/permute.hpp"
+#include "pleat/plan/model_config.hpp"
 
 namespace pleat::model {
 
-/// \brief How the tokens of one layer and micro-batch travel; made once, used by every
-/// exchange of that layer, forward and backward.
+/// \brief How the tokens of one layer and micro-batch travel; made once by plan(), used by
+/// every exchange of that layer, forward and backward.
 struct DispatchRecord {
-  kernels::Permutation permutation;
-  std::vector<std::int64_t> host_offsets;  ///< [E + 1]
+  kernels::Permutation permutation;        ///< local tokens, by expert
+  std::vector<std::int64_t> host_offsets;  ///< [L + 1] first row of each local expert
+  DeviceView<std::int64_t, 1> offsets_L1;  ///< the same on the device
   std::int64_t rows = 0;                   ///< R
 
-  kernels::GroupOffsets offsets() const { return {host_offsets, permutation.offsets_E1}; }
+  kernels::GroupOffsets offsets() const { return {host_offsets, offsets_L1}; }
 };
+
+/// \brief Work that a rank does while its tokens travel.
+using Meanwhile = std::function<void()>;
 
 template <class T>
 class Dispatcher {
@@ -38,26 +48,29 @@ class Dispatcher {
 
   /// \brief Fills the record from the router's choices (index -1: goes nowhere). The one place
   /// where the host waits for the device, for the sizes. Its views are taken from `saved`.
+  /// Collective over ep*etp, as are all operations below: also for a rank without tokens.
   virtual void plan(const ExecSpace& exec, const DeviceView<const std::int32_t, 2>& index_TK,
                     Arena& saved, Arena& scratch, DispatchRecord& record) const = 0;
 
-  /// \brief x_RD from x_TD.
+  /// \brief x_RD from x_TD. `meanwhile` runs once, during the exchange.
   virtual void dispatch(const ExecSpace& exec, const DispatchRecord& record,
-                        const DeviceView<const T, 2>& x_TD,
-                        const DeviceView<T, 2>& x_RD) const = 0;
+                        const DeviceView<const T, 2>& x_TD, Arena& scratch,
+                        const DeviceView<T, 2>& x_RD, const Meanwhile& meanwhile = {}) const = 0;
 
   /// \brief y_TD = sum over the choices of each token of its rows of y_RD.
   virtual void combine(const ExecSpace& exec, const DispatchRecord& record,
-                       const DeviceView<const T, 2>& y_RD,
-                       const DeviceView<T, 2>& y_TD) const = 0;
+                       const DeviceView<const T, 2>& y_RD, Arena& scratch,
+                       const DeviceView<T, 2>& y_TD, const Meanwhile& meanwhile = {}) const = 0;
 
   /// \brief Routing weights travel like tokens ...
   virtual void dispatch_weights(const ExecSpace& exec, const DispatchRecord& record,
                                 const DeviceView<const Accumulator<T>, 2>& weight_TK,
+                                Arena& scratch,
                                 const DeviceView<Accumulator<T>, 1>& weight_R) const = 0;
-  /// \brief ... and their gradients come back.
+  /// \brief ... and their gradients come back. Pairs that went nowhere get 0.
   virtual void return_weights(const ExecSpace& exec, const DispatchRecord& record,
                               const DeviceView<const Accumulator<T>, 1>& dweight_R,
+                              Arena& scratch,
                               const DeviceView<Accumulator<T>, 2>& dweight_TK) const = 0;
 };
 
@@ -65,5 +78,20 @@ class Dispatcher {
 /// dispatchers of several ranks must equal.
 template <class T>
 std::unique_ptr<const Dispatcher<T>> make_local_dispatcher(std::int64_t experts);
+
+enum class DispatcherKind {
+  kAllToAll,  ///< all-to-all-v over ep, all-gather-v / reduce-scatter-v over etp
+  kAllGather  ///< all-gather-v / reduce-scatter-v over ep*etp
+};
+
+/// \brief The dispatcher of a grid: the local one where ep = etp = 1. Rows of an expert are
+/// ordered by source rank, then by token, so that the same mapping gives the same bits.
+/// \param padded_rows  rows that each expert gets from each source rank, filled up with zeros
+///   (capacity dropping with padding: no sizes to exchange, no host synchronisation); 0: as many
+///   as there are
+template <class T>
+std::unique_ptr<const Dispatcher<T>> make_dispatcher(DispatcherKind kind, std::int64_t experts,
+                                                     const comm::Grid& grid,
+                                                     std::int64_t padded_rows = 0);
 
 }  // namespace pleat::model

@@ -42,6 +42,16 @@ struct MoeConfig {
   double auxiliary_coefficient = 0.0;
   AuxiliaryScope auxiliary_scope = AuxiliaryScope::kMicroBatch;
   double z_coefficient = 0.0;
+  // Group-limited choice: the experts form `groups` equal runs; a token chooses among the
+  // experts of its `top_groups` best ones (by the sum of their two best scores).
+  std::int64_t groups = 1;
+  std::int64_t top_groups = 1;
+  double routed_scale = 1.0;     ///< factor of all routing weights
+  /// Balancing without a loss (Wang et al., arXiv 2408.15664): a bias per expert enters the
+  /// choice, not the weights, and moves by this much against the imbalance of each step; 0: no
+  /// bias.
+  double bias_update_rate = 0.0;
+  DropConfig drop;
 };
 
 struct ModelConfig {
