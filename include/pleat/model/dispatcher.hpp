@@ -23,7 +23,7 @@
 #include "pleat/comm/grid.hpp"
 #include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/permute.hpp"
-#include "pleat/plan/model_config.hpp"
+#include "pleat/plan/mapping.hpp"
 
 namespace pleat::model {
 
@@ -79,18 +79,13 @@ class Dispatcher {
 template <class T>
 std::unique_ptr<const Dispatcher<T>> make_local_dispatcher(std::int64_t experts);
 
-enum class DispatcherKind {
-  kAllToAll,  ///< all-to-all-v over ep, all-gather-v / reduce-scatter-v over etp
-  kAllGather  ///< all-gather-v / reduce-scatter-v over ep*etp
-};
-
 /// \brief The dispatcher of a grid: the local one where ep = etp = 1. Rows of an expert are
 /// ordered by source rank, then by token, so that the same mapping gives the same bits.
 /// \param padded_rows  rows that each expert gets from each source rank, filled up with zeros
 ///   (capacity dropping with padding: no sizes to exchange, no host synchronisation); 0: as many
 ///   as there are
 template <class T>
-std::unique_ptr<const Dispatcher<T>> make_dispatcher(DispatcherKind kind, std::int64_t experts,
+std::unique_ptr<const Dispatcher<T>> make_dispatcher(plan::DispatcherKind kind, std::int64_t experts,
                                                      const comm::Grid& grid,
                                                      std::int64_t padded_rows = 0);
 

@@ -21,6 +21,25 @@ struct Mapping {
   std::int64_t expert_tensor = 1;
 };
 
+enum class DispatcherKind {
+  kAllToAll,  ///< all-to-all-v over ep, all-gather-v / reduce-scatter-v over etp
+  kAllGather  ///< all-gather-v / reduce-scatter-v over ep*etp
+};
+
+/// \brief How keys and values reach the other context ranks.
+enum class ContextExchange {
+  kRing,      ///< neighbour to neighbour, attention to one piece during the next one's way
+  kAllGather  ///< all at once
+};
+
+enum class PipelineSchedule { kOneForwardOneBackward, kInterleaved };
+
+/// \brief What is split over the ranks that sum a gradient.
+enum class Sharding {
+  kOptimizer,  ///< moments (ZeRO-1)
+  kParameters  ///< weights and gradients too (ZeRO-3, the FSDP rows of the paper)
+};
+
 /// \brief Sequences of a step and their length.
 struct Batch {
   std::int64_t sequence = 1;  ///< tokens

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pleat/io/token_data.hpp"
+#include "pleat/plan/mapping.hpp"
 #include "pleat/plan/model_config.hpp"
 
 namespace pleat::train {
@@ -31,6 +32,12 @@ struct ParallelSection {
   std::int64_t tensor = 1;
   std::int64_t expert = 1;
   std::int64_t expert_tensor = 1;
+  plan::DispatcherKind dispatcher = plan::DispatcherKind::kAllToAll;
+  plan::ContextExchange context_exchange = plan::ContextExchange::kRing;
+  plan::PipelineSchedule schedule = plan::PipelineSchedule::kOneForwardOneBackward;
+  std::int64_t chunks = 1;            ///< of the model per stage; interleaved: 2 or more
+  std::vector<std::int64_t> layout;   ///< layers of each virtual stage; empty: balanced
+  plan::Sharding sharding = plan::Sharding::kOptimizer;
 };
 
 struct BatchSection {
