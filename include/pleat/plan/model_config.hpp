@@ -130,4 +130,9 @@ struct FlopCount {
 };
 FlopCount training_flops_per_token(const ModelConfig& config, std::int64_t sequence);
 
+/// \brief Training FLOPs of one layer per token, scores halved.
+double layer_flops_per_token(const ModelConfig& config, bool is_moe, std::int64_t sequence);
+/// \brief Training FLOPs of the head per token.
+double head_flops_per_token(const ModelConfig& config);
+
 }  // namespace pleat::plan
