@@ -15,14 +15,41 @@ namespace pleat::plan {
 /// the other fields alone.
 enum class Family { kMixtral, kQwen2Moe, kQwen3Moe };
 
-/// \brief Where the softmax of the router stands.
+/// \brief How the router scores experts.
 enum class RouterScore {
   kSoftmaxBeforeTopK,  ///< probabilities over all experts, then the largest k of them
-  kSoftmaxAfterTopK    ///< the largest k logits, then probabilities over those
+  kSoftmaxAfterTopK,   ///< the largest k logits, then probabilities over those
+  kSigmoid             ///< sigmoid of each logit by itself, then the largest k of them
 };
 
 /// \brief Over which tokens the load-balancing loss averages.
-enum class AuxiliaryScope { kMicroBatch, kSequence };
+enum class AuxiliaryScope {
+  kMicroBatch,
+  kSequence,
+  kGlobalBatch  ///< all data ranks, and the micro-batches of the step so far
+};
+
+/// \brief Over which tokens the capacity of an expert is counted.
+enum class DropScope {
+  kSubSequence,  ///< those of a sequence that one rank holds: depends on the mapping
+  kSequence      ///< all of a sequence
+};
+
+/// \brief Which of too many (token, choice) pairs stay.
+enum class DropPolicy {
+  kProbs,    ///< the largest routing weights
+  kPosition  ///< the earliest positions
+};
+
+/// \brief Token dropping: an expert takes ceil(tokens top_k / experts capacity_factor) pairs.
+struct DropConfig {
+  double capacity_factor = 0.0;  ///< 0: nothing is dropped
+  DropScope scope = DropScope::kSubSequence;
+  DropPolicy policy = DropPolicy::kProbs;
+  bool pad = false;  ///< fill every expert up to its capacity: all sizes are known beforehand
+
+  bool active() const { return capacity_factor > 0.0; }
+};
 
 /// \brief What the backward pass computes again instead of keeping.
 enum class Recompute {
