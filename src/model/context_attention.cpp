@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pleat/kernels/attention.hpp"
+#include "pleat/model/tensor_rows.hpp"
 
 namespace pleat::model {
 namespace {
@@ -19,11 +20,6 @@ using plan::ContextExchange;
 template <class T>
 Accumulator<T> scale_of(const plan::ModelConfig& part) {
   return static_cast<Accumulator<T>>(1.0 / std::sqrt(static_cast<double>(part.head_dim)));
-}
-
-template <class T>
-DeviceView<T, 1> flat(const DeviceView<T, 2>& x) {
-  return DeviceView<T, 1>(x.data(), x.size());
 }
 
 /// Two chunks meet: a of this rank's queries, b of the keys of another rank.

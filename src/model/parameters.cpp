@@ -302,29 +302,48 @@ std::shared_ptr<const ParameterLayout> parameter_layout(const ModelConfig& confi
 }
 
 template <class T>
-ModelTensors<T> bind_tensors(const Placement& p, const tensor::FlatTensors<T>& tensors) {
+ModelTensors<T> bind_tensors(const Placement& p,
+                             const std::vector<tensor::FlatTensors<T>>& by_unit) {
   const ModelConfig& config = p.whole;
-  const auto vocab_matrix = [&](const char* name) {
-    return tensors.template fused<2>(name, p.vocab.count, config.hidden);
+  const auto unit = [&](std::int64_t index) -> const tensor::FlatTensors<T>& {
+    return by_unit[static_cast<std::size_t>(index)];
+  };
+  const auto vocab_matrix = [&](std::int64_t index, const char* name) {
+    return unit(index).template fused<2>(name, p.vocab.count, config.hidden);
   };
   ModelTensors<T> model;
   model.blocks.resize(static_cast<std::size_t>(config.layers));
-  if (p.has_embedding) model.embedding_VD = vocab_matrix("model.embed_tokens.weight");
+  if (p.has_embedding) {
+    model.embedding_VD = vocab_matrix(embedding_unit(), "model.embed_tokens.weight");
+  }
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     if (!p.has_layer(layer)) continue;
-    model.blocks[static_cast<std::size_t>(layer)] = bind_block<T>(p, layer, tensors);
+    model.blocks[static_cast<std::size_t>(layer)] =
+        bind_block<T>(p, layer, unit(layer_unit(layer)));
   }
   if (p.has_head) {
-    model.final_norm_D = tensors.template fused<1>("model.norm.weight", config.hidden);
-    model.head_VD =
-        vocab_matrix(config.tied ? "model.embed_tokens.weight" : "lm_head.weight");
+    const std::int64_t head = head_unit(config);
+    model.final_norm_D = unit(head).template fused<1>("model.norm.weight", config.hidden);
+    model.head_VD = config.tied
+                        ? vocab_matrix(embedding_unit(), "model.embed_tokens.weight")
+                        : vocab_matrix(head, "lm_head.weight");
   }
   return model;
 }
 
-template ModelTensors<float> bind_tensors<float>(const Placement&,
-                                                 const tensor::FlatTensors<float>&);
-template ModelTensors<double> bind_tensors<double>(const Placement&,
-                                                   const tensor::FlatTensors<double>&);
+template <class T>
+ModelTensors<T> bind_tensors(const Placement& p, const tensor::FlatTensors<T>& tensors) {
+  const auto units = static_cast<std::size_t>(head_unit(p.whole) + 1);
+  return bind_tensors<T>(p, std::vector<tensor::FlatTensors<T>>(units, tensors));
+}
+
+#define PLEAT_INSTANTIATE(T)                                               \
+  template ModelTensors<T> bind_tensors<T>(const Placement&,               \
+                                           const tensor::FlatTensors<T>&); \
+  template ModelTensors<T> bind_tensors<T>(const Placement&,               \
+                                           const std::vector<tensor::FlatTensors<T>>&);
+PLEAT_INSTANTIATE(float)
+PLEAT_INSTANTIATE(double)
+#undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

@@ -10,12 +10,6 @@ comm::Communicator& tensor_group(const Context& context) {
   return context.grid.group(comm::GroupName::kTensor);
 }
 
-template <class View>
-auto flat(const View& x) {
-  using T = typename View::value_type;
-  return DeviceView<T, 1>(x.data(), x.size());
-}
-
 }  // namespace
 
 template <class T>

@@ -69,6 +69,11 @@ struct ModelTensors {
 /// \brief The fused views of a flat buffer.
 template <class T>
 ModelTensors<T> bind_tensors(const Placement& placement, const tensor::FlatTensors<T>& tensors);
+/// \brief The same where units lie in buffers of their own.
+/// \param by_unit  for every unit of the whole model; those that this rank lacks are not read
+template <class T>
+ModelTensors<T> bind_tensors(const Placement& placement,
+                             const std::vector<tensor::FlatTensors<T>>& by_unit);
 
 /// \brief Random weights keyed by (seed, parameter name, global index): the same on every
 /// mapping. Matrices are normal with standard deviation config.init_std, norms 1, biases 0.

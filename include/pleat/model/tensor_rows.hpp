@@ -13,6 +13,12 @@
 
 namespace pleat::model {
 
+/// \brief All elements of a contiguous view, as the collectives take them.
+template <class View>
+auto flat(const View& x) {
+  return DeviceView<typename View::value_type, 1>(x.data(), x.size());
+}
+
 inline bool is_tensor_parallel(const Context& context) {
   return context.grid.degree(comm::Axis::kTensor) > 1;
 }
