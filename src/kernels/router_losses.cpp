@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <utility>
 
 #include "pleat/kernels/router.hpp"
 #include "router_scores.hpp"
+#include "row_groups.hpp"
 #include "rows.hpp"
 
 namespace pleat::kernels {
 
 using detail::check_extents;
+using detail::HeldGroups;
 using detail::Index;
 using detail::RowTeam;
 
@@ -32,48 +33,11 @@ void check_statistics(const char* label, const RouterStatistics<A>& statistics,
   check_extents(label, "tokens_G", statistics.tokens_G, groups);
 }
 
-void check_rows(const char* label, const RowGroups& rows, Index tokens) {
-  PLEAT_ASSERT(rows.rows >= 0 && rows.first_row >= 0 &&
-                   rows.first_row + tokens <= rows.groups * rows.rows,
-               "{}: rows {} to {} of {} groups of {}", label, rows.first_row,
-               rows.first_row + tokens, rows.groups, rows.rows);
-}
-
-/// \brief Cuts the rows of this rank into blocks of one group each.
-struct Blocks {
-  Index tokens = 0;       ///< of this rank
-  Index group_rows = 1;   ///< of a whole group
-  Index first_row = 0;    ///< of this rank, in the first group
-  Index first_group = 0;  ///< of this rank
-  Index groups = 0;       ///< of which this rank holds rows
-  Index per_group = 0;    ///< blocks of each; the last ones may be empty
-
-  Index count() const { return groups * per_group; }
-  /// \brief First row of a block; the first row of the next is its end.
-  KOKKOS_INLINE_FUNCTION Index first(Index group, Index block) const {
-    const Index begin = Kokkos::max(group * group_rows - first_row, Index{0});
-    const Index end = Kokkos::min((group + 1) * group_rows - first_row, tokens);
-    return Kokkos::min(begin + block * kBlockTokens, end);
-  }
-};
-
-Blocks make_blocks(const RowGroups& rows, Index tokens) {
-  if (tokens == 0) return {};
-  Blocks blocks;
-  blocks.tokens = tokens;
-  blocks.group_rows = rows.rows;
-  blocks.first_group = rows.first_row / rows.rows;
-  blocks.first_row = rows.first_row % rows.rows;
-  blocks.groups = (blocks.first_row + tokens - 1) / rows.rows + 1;
-  blocks.per_group = detail::blocks_of(std::min(rows.rows, tokens), kBlockTokens);
-  return blocks;
-}
-
 /// \brief Adds up the rows of each group's blocks in their order; groups of which this
 /// rank holds nothing get 0. A row of partial_NC (N blocks) is as statistics_columns
 /// says.
 template <class A>
-void sum_blocks(const ExecSpace& exec, const Blocks& blocks,
+void sum_blocks(const ExecSpace& exec, const HeldGroups& held, Index blocks,
                 const DeviceView<const double, 2>& partial_NC,
                 const RouterStatistics<A>& statistics) {
   const Index groups = statistics.tokens_G.extent(0);
@@ -89,13 +53,10 @@ void sum_blocks(const ExecSpace& exec, const Blocks& blocks,
       KOKKOS_LAMBDA(Index i) {
         const Index group = i / columns;
         const Index column = i % columns;
-        const Index held = group - blocks.first_group;
+        const Index first = (group - held.first) * blocks;
         double sum = 0.0;
-        if (held >= 0 && held < blocks.groups) {
-          const Index first = held * blocks.per_group;
-          for (Index b = 0; b < blocks.per_group; ++b) {
-            sum += partial_NC(first + b, column);
-          }
+        if (held.first <= group && group < held.first + held.count) {
+          for (Index b = 0; b < blocks; ++b) sum += partial_NC(first + b, column);
         }
         if (column < experts) {
           counts_GE(group, column) = sum;
@@ -142,32 +103,34 @@ void router_statistics(const ExecSpace& exec, Score score, const RowGroups& rows
   check_extents(kLabel, "scores_TE", scores_TE, tokens, experts);
   check_extents(kLabel, "index_TK", index_TK, tokens, choices);
   check_extents(kLabel, "real_T", real_T, tokens);
-  check_rows(kLabel, rows, tokens);
   check_statistics(kLabel, statistics, rows.groups, experts);
   const bool sigmoid = score == Score::kSigmoid;
-  const Blocks blocks = make_blocks(rows, tokens);
+  const HeldGroups held = detail::held_groups(kLabel, rows, tokens);
+  const Index blocks = detail::blocks_of(held.largest(), kBlockTokens);  // of a group
   const ArenaScope scope(scratch);
   const auto partial_NC =
-      scratch.take<double>(blocks.count(), statistics_columns(experts));
+      scratch.take<double>(held.count * blocks, statistics_columns(experts));
   detail::for_each_row(
-      kLabel, exec, blocks.count(), experts, KOKKOS_LAMBDA(const RowTeam& team, Index n) {
+      kLabel, exec, held.count * blocks, experts,
+      KOKKOS_LAMBDA(const RowTeam& team, Index n) {
         double* counts = &partial_NC(n, 0);
         double* probability_sum = counts + experts;
         team.for_each(2 * experts, [&](Index c) { counts[c] = 0.0; });
         team.barrier();
         double z_sum = 0.0;
         double real_tokens = 0.0;
-        const Index group = n / blocks.per_group;
-        const Index block = n % blocks.per_group;
-        const Index last = blocks.first(group, block + 1);
-        for (Index t = blocks.first(group, block); t < last; ++t) {
+        const Index group = n / blocks;
+        const Index first = held.begin(group) + n % blocks * kBlockTokens;
+        const Index last = Kokkos::min(first + kBlockTokens, held.end(group));
+        for (Index t = first; t < last; ++t) {
           if (real_T(t) == 0) continue;
           const A* logits = &logits_TE(t, 0);
           const A* scores = &scores_TE(t, 0);
           const std::int32_t* index = &index_TK(t, 0);
-          const A z = sigmoid ? detail::log_sum_exp(team, logits, experts)
-                              : detail::log_sum_exp(team, logits, scores, experts);
-          z_sum += static_cast<double>(z) * static_cast<double>(z);
+          const auto z = static_cast<double>(
+              sigmoid ? detail::log_sum_exp(team, logits, experts)
+                      : detail::log_sum_exp(team, logits, scores, experts));
+          z_sum = Kokkos::fma(z, z, z_sum);
           real_tokens += 1.0;
           const A share =
               sigmoid ? A(1) / detail::sum_of_sigmoids(team, scores, experts) : A(1);
@@ -185,7 +148,7 @@ void router_statistics(const ExecSpace& exec, Score score, const RowGroups& rows
           partial_NC(n, 2 * experts + 1) = real_tokens;
         });
       });
-  sum_blocks<A>(exec, blocks, partial_NC, statistics);
+  sum_blocks<A>(exec, held, blocks, partial_NC, statistics);
 }
 
 template <class A>
@@ -243,8 +206,8 @@ void router_losses_backward(const ExecSpace& exec, const RouterLossOptions& opti
   check_extents(kLabel, "scores_TE", scores_TE, tokens, experts);
   check_extents(kLabel, "real_T", real_T, tokens);
   check_extents(kLabel, "dlogits_TE", dlogits_TE, tokens, experts);
-  check_rows(kLabel, rows, tokens);
   check_statistics(kLabel, statistics, rows.groups, experts);
+  const HeldGroups held = detail::held_groups(kLabel, rows, tokens);
   const auto counts_GE = statistics.counts_GE;
   const auto tokens_G = statistics.tokens_G;
   const bool sigmoid = options.score == Score::kSigmoid;
@@ -258,7 +221,7 @@ void router_losses_backward(const ExecSpace& exec, const RouterLossOptions& opti
         const A* logits = &logits_TE(t, 0);
         const A* scores = &scores_TE(t, 0);
         A* dlogits = &dlogits_TE(t, 0);
-        const Index group = (rows.first_row + t) / rows.rows;
+        const Index group = held.first + held.held_group(t);
         const double* counts = &counts_GE(group, 0);
         const double real_tokens = tokens_G(group);
         const A v = static_cast<A>(auxiliary / (real_tokens * real_tokens));
