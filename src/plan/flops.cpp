@@ -39,7 +39,8 @@ std::int64_t active_ffn_matrices(const ModelConfig& config, bool is_moe) {
                          config.moe.top_k * config.moe.ffn + config.moe.shared_ffn);
 }
 
-/// Of one layer, q k^T and the weighted sum of v: 4 q_size per visible position, three times.
+/// Of one layer, q k^T and the weighted sum of v: 4 q_size per visible position, three
+/// times.
 double full_scores(const ModelConfig& config, std::int64_t sequence) {
   return 12.0 * static_cast<double>(config.q_size()) * static_cast<double>(sequence);
 }
@@ -61,7 +62,8 @@ ParameterCount count_parameters(const ModelConfig& config) {
   return count;
 }
 
-double layer_flops_per_token(const ModelConfig& config, bool is_moe, std::int64_t sequence) {
+double layer_flops_per_token(const ModelConfig& config, bool is_moe,
+                             std::int64_t sequence) {
   return kPerWeight * static_cast<double>(attention_matrices(config) +
                                           active_ffn_matrices(config, is_moe)) +
          0.5 * full_scores(config, sequence);

@@ -88,8 +88,8 @@ std::vector<std::int64_t> balanced_layout(const plan::ModelConfig& config,
   PLEAT_ASSERT(virtual_stages >= 1, "{} virtual stages", virtual_stages);
   const LayerCosts costs(config, sequence);
   const auto stages = static_cast<std::size_t>(virtual_stages);
-  const BestSplit slowest(costs, stages,
-                          [](double before, double cost) { return std::max(before, cost); });
+  const BestSplit slowest(
+      costs, stages, [](double before, double cost) { return std::max(before, cost); });
   // Of the splits that are as fast, the most even one: it needs the least memory.
   const double limit = slowest.value() * (1.0 + 1.0e-12);
   const BestSplit even(costs, stages, [&](double before, double cost) {

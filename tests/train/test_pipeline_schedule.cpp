@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief The orders of all stages are run against each other, as the ranks of a pipeline would.
+/// \brief The orders of all stages are run against each other, as the ranks of a pipeline
+/// would.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -49,7 +50,8 @@ class Pipeline {
   }
 
  private:
-  using Done = std::tuple<Work, std::int64_t, std::int64_t>;  // micro-batch, virtual stage
+  using Done =
+      std::tuple<Work, std::int64_t, std::int64_t>;  // micro-batch, virtual stage
 
   bool step(std::int64_t stage) {
     const auto& tasks = tasks_[static_cast<std::size_t>(stage)];
@@ -149,17 +151,20 @@ std::vector<std::string> words(const std::vector<PipelineTask>& tasks) {
 }
 
 TEST(PipelineSchedule, OneForwardOneBackwardByHand) {
-  EXPECT_THAT(words(pipeline_tasks(3, 0, 1, 4)),
-              ElementsAre("F0.0", "F1.0", "F2.0", "B0.0", "F3.0", "B1.0", "B2.0", "B3.0"));
+  EXPECT_THAT(
+      words(pipeline_tasks(3, 0, 1, 4)),
+      ElementsAre("F0.0", "F1.0", "F2.0", "B0.0", "F3.0", "B1.0", "B2.0", "B3.0"));
   EXPECT_THAT(words(pipeline_tasks(3, 2, 1, 2)),
               ElementsAre("F0.0", "B0.0", "F1.0", "B1.0"));
 }
 
-// Two stages, two chunks: stage 1 sends its first gradient after the first group's forwards.
+// Two stages, two chunks: stage 1 sends its first gradient after the first group's
+// forwards.
 TEST(PipelineSchedule, InterleavedByHand) {
-  EXPECT_THAT(words(pipeline_tasks(2, 1, 2, 4)),
-              ElementsAre("F0.0", "F1.0", "F0.1", "B0.1", "F1.1", "B1.1", "F2.0", "B0.0",
-                          "F3.0", "B1.0", "F2.1", "B2.1", "F3.1", "B3.1", "B2.0", "B3.0"));
+  EXPECT_THAT(
+      words(pipeline_tasks(2, 1, 2, 4)),
+      ElementsAre("F0.0", "F1.0", "F0.1", "B0.1", "F1.1", "B1.1", "F2.0", "B0.0", "F3.0",
+                  "B1.0", "F2.1", "B2.1", "F3.1", "B3.1", "B2.0", "B3.0"));
   // A warm-up of 2 (2 - 0 - 1) + (2 - 1) 2 = 4 forwards.
   const auto first = words(pipeline_tasks(2, 0, 2, 4));
   EXPECT_THAT(std::vector(first.begin(), first.begin() + 6),
@@ -237,7 +242,8 @@ TEST(BalancedLayout, NoOtherOneIsFaster) {
     EXPECT_EQ(layout.size(), static_cast<std::size_t>(stages));
     EXPECT_EQ(std::accumulate(layout.begin(), layout.end(), std::int64_t{0}), 9);
     EXPECT_GE(*std::min_element(layout.begin(), layout.end()), 1);
-    EXPECT_NEAR(slowest(config, layout) / best_of_all(config, {}, stages, 9), 1.0, 1.0e-9);
+    EXPECT_NEAR(slowest(config, layout) / best_of_all(config, {}, stages, 9), 1.0,
+                1.0e-9);
   }
 }
 
