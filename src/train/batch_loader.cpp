@@ -115,10 +115,10 @@ model::MicroBatch BatchLoader::batch(std::int64_t round) const {
   return {.sequences = micro_,
           .sequence = held_,
           .first_row = first,
-          .tokens_U = rows(tokens_, round, 0, all),
-          .labels_U = rows(labels_, round, 0, all),
-          .loss_mask_U = rows(loss_mask_, round, 0, all),
-          .real_T = rows(real_, round, first, own)};
+          .tokens_U = rows<std::int32_t>(tokens_, round, 0, all),
+          .labels_U = rows<std::int32_t>(labels_, round, 0, all),
+          .loss_mask_U = rows<std::uint8_t>(loss_mask_, round, 0, all),
+          .real_T = rows<std::uint8_t>(real_, round, first, own)};
 }
 
 }  // namespace pleat::train

@@ -2,6 +2,7 @@
 #include "pleat/train/parameter_store.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "pleat/base/error.hpp"
 #include "pleat/kernels/elementwise.hpp"
@@ -83,8 +84,8 @@ void ParameterStore<T>::make_buffers() {
   const std::int64_t units = units_of(placement_.whole);
   unit_weights_.resize(static_cast<std::size_t>(units));
   unit_gradients_.resize(static_cast<std::size_t>(units));
-  const char* weights = "pleat::train::weights";
-  const char* gradients = "pleat::train::gradients";
+  const std::string weights = "pleat::train::weights";
+  const std::string gradients = "pleat::train::gradients";
   if (sharding_ == plan::Sharding::kOptimizer) {
     resident_weights_N_ = DeviceView<T, 1>(weights, layout_->size());
     resident_gradients_N_ = DeviceView<T, 1>(gradients, layout_->size());
