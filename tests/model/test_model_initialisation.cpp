@@ -103,7 +103,7 @@ std::shared_ptr<const ParameterLayout> layout_of_boxes(const ParameterLayout& wh
     if (parameter.global_shape.size() != 2 || parameter.global_shape[0] < 7) continue;
     parameter.local_offset = {3, 2};
     parameter.local_shape = {4, 5};
-    layout->add_block({parameter});
+    layout->add_block(0, {parameter});
   }
   layout->finalize();
   return layout;
