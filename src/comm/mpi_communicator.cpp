@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <string>
 
+#include "backend.hpp"
+#include "mpi_operation.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/check_mpi.hpp"
-#include "pleat/comm/communicator.hpp"
 
 namespace pleat::comm {
+namespace detail {
 namespace {
 
 MPI_Datatype mpi_type(Element element) {
@@ -25,71 +29,192 @@ MPI_Datatype mpi_type(Element element) {
   PLEAT_FAIL(InternalError, "PL0100", "unknown element type");
 }
 
-std::size_t bytes_of(Element element) {
-  switch (element) {
-    case Element::kByte:
-      return 1;
-    case Element::kInt32:
-    case Element::kFloat:
-      return 4;
-    case Element::kInt64:
-    case Element::kDouble:
-      return 8;
-  }
-  PLEAT_FAIL(InternalError, "PL0100", "unknown element type");
+MPI_Op mpi_operation(Reduction reduction) {
+  return reduction == Reduction::kSum ? MPI_SUM : MPI_MAX;
 }
 
-/// Calls `call(pointer, count)` for pieces whose counts fit into MPI's int.
-template <class Call>
-void in_pieces(void* data, std::size_t count, Element element, const Call& call) {
+bool all_alike(std::span<const std::int64_t> counts) {
+  return std::all_of(counts.begin(), counts.end(),
+                     [&](std::int64_t count) { return count == counts.front(); });
+}
+
+/// Starts `start(pointer, count, &request)` for pieces whose counts fit into MPI's int.
+template <class Byte, class Start>
+std::shared_ptr<MpiOperation> in_pieces(Byte* data, std::size_t count, Element element,
+                                        const Start& start) {
   constexpr std::size_t kLargest = std::size_t{1} << 30;
+  const auto operation = std::make_shared<MpiOperation>();
   for (std::size_t done = 0; done < count; done += kLargest) {
-    const std::size_t piece = std::min(kLargest, count - done);
-    call(static_cast<std::byte*>(data) + done * bytes_of(element),
-         static_cast<int>(piece));
+    const auto piece = static_cast<int>(std::min(kLargest, count - done));
+    operation->requests.push_back(MPI_REQUEST_NULL);
+    PLEAT_CHECK_MPI(
+        start(data + done * bytes_of(element), piece, &operation->requests.back()));
   }
+  return operation;
 }
 
-class MpiCommunicator final : public Communicator {
+class MpiBackend final : public Backend {
  public:
-  explicit MpiCommunicator(MPI_Comm parent) {
-    PLEAT_CHECK_MPI(MPI_Comm_dup(parent, &handle_));
-    PLEAT_CHECK_MPI(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN));
-    PLEAT_CHECK_MPI(MPI_Comm_rank(handle_, &rank_));
-    PLEAT_CHECK_MPI(MPI_Comm_size(handle_, &size_));
+  /// Frees the handle in the end.
+  MpiBackend(MPI_Comm handle, int rank) : handle_(handle), rank_(rank) {
+    MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN);
   }
-  ~MpiCommunicator() override { MPI_Comm_free(&handle_); }
-  MpiCommunicator(const MpiCommunicator&) = delete;
-  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+  ~MpiBackend() override { MPI_Comm_free(&handle_); }
+  MpiBackend(const MpiBackend&) = delete;
+  MpiBackend& operator=(const MpiBackend&) = delete;
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
   void barrier() override { PLEAT_CHECK_MPI(MPI_Barrier(handle_)); }
-
- protected:
-  void reduce_host(void* data, std::size_t count, Element element,
-                   Reduction reduction) override {
-    const MPI_Op operation = reduction == Reduction::kSum ? MPI_SUM : MPI_MAX;
-    in_pieces(data, count, element, [&](std::byte* piece, int elements) {
-      PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, piece, elements, mpi_type(element),
-                                    operation, handle_));
-    });
+  std::unique_ptr<Communicator> split(int colour, const std::string& label) override {
+    MPI_Comm part = MPI_COMM_NULL;
+    PLEAT_CHECK_MPI(MPI_Comm_split(handle_, colour, rank_, &part));
+    return adopt_mpi_communicator(part, label);
   }
-  void broadcast_host(void* data, std::size_t count, Element element, int root) override {
-    in_pieces(data, count, element, [&](std::byte* piece, int elements) {
-      PLEAT_CHECK_MPI(MPI_Bcast(piece, elements, mpi_type(element), root, handle_));
-    });
-  }
+  Pending all_reduce(void* data, std::size_t count, Element element,
+                     Reduction reduction) override;
+  Pending broadcast(void* data, std::size_t count, Element element, int root) override;
+  Pending all_gather(void* out, Counts counts, Element element) override;
+  Pending reduce_scatter(const void* in, void* out, Counts counts,
+                         Element element) override;
+  Pending all_to_all(const void* in, Counts send_counts, void* out, Counts recv_counts,
+                     Element element) override;
+  Pending send(const void* data, std::size_t count, Element element, int to,
+               int tag) override;
+  Pending receive(void* data, std::size_t count, Element element, int from,
+                  int tag) override;
 
  private:
-  MPI_Comm handle_ = MPI_COMM_NULL;
-  int rank_ = 0;
-  int size_ = 1;
+  MPI_Request start_reduce_scatter(const void* in, void* out, Counts counts,
+                                   MPI_Datatype type, MpiOperation& operation);
+
+  MPI_Comm handle_;
+  int rank_;
 };
 
-}  // namespace
+Pending MpiBackend::all_reduce(void* data, std::size_t count, Element element,
+                               Reduction reduction) {
+  return pending(in_pieces(static_cast<std::byte*>(data), count, element,
+                           [&](std::byte* piece, int elements, MPI_Request* request) {
+                             return MPI_Iallreduce(MPI_IN_PLACE, piece, elements,
+                                                   mpi_type(element),
+                                                   mpi_operation(reduction), handle_,
+                                                   request);
+                           }));
+}
 
-namespace detail {
+Pending MpiBackend::broadcast(void* data, std::size_t count, Element element, int root) {
+  return pending(in_pieces(static_cast<std::byte*>(data), count, element,
+                           [&](std::byte* piece, int elements, MPI_Request* request) {
+                             return MPI_Ibcast(piece, elements, mpi_type(element), root,
+                                               handle_, request);
+                           }));
+}
+
+// Equal counts need no table of places, so that the whole may exceed an int.
+Pending MpiBackend::all_gather(void* out, Counts counts, Element element) {
+  const auto operation = std::make_shared<MpiOperation>();
+  const MPI_Datatype type = mpi_type(element);
+  operation->requests = {MPI_REQUEST_NULL};
+  if (all_alike(counts)) {
+    const int count = int_parts(counts.first(1)).counts.front();
+    PLEAT_CHECK_MPI(MPI_Iallgather(MPI_IN_PLACE, 0, type, out, count, type, handle_,
+                                   &operation->requests.front()));
+  } else {
+    operation->received = int_parts(counts);
+    PLEAT_CHECK_MPI(MPI_Iallgatherv(
+        MPI_IN_PLACE, 0, type, out, operation->received.counts.data(),
+        operation->received.places.data(), type, handle_, &operation->requests.front()));
+  }
+  return pending(operation);
+}
+
+MPI_Request MpiBackend::start_reduce_scatter(const void* in, void* out, Counts counts,
+                                             MPI_Datatype type, MpiOperation& operation) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (all_alike(counts)) {
+    const int count = int_parts(counts.first(1)).counts.front();
+    PLEAT_CHECK_MPI(MPI_Ireduce_scatter_block(in, out, count, type, MPI_SUM, handle_,
+                                              &request));
+  } else {
+    operation.received = int_parts(counts);
+    PLEAT_CHECK_MPI(MPI_Ireduce_scatter(in, out, operation.received.counts.data(), type,
+                                        MPI_SUM, handle_, &request));
+  }
+  return request;
+}
+
+// MPI's in-place variant leaves the result at the front of the input, not in the member's
+// own part; so the result is formed beside it.
+Pending MpiBackend::reduce_scatter(const void* in, void* out, Counts counts,
+                                   Element element) {
+  const auto operation = std::make_shared<MpiOperation>();
+  const MPI_Datatype type = mpi_type(element);
+  std::size_t whole = 0;
+  for (const std::int64_t count : counts) whole += static_cast<std::size_t>(count);
+  whole *= bytes_of(element);
+  const std::size_t part =
+      static_cast<std::size_t>(counts[static_cast<std::size_t>(rank_)]) * bytes_of(element);
+  const auto* first = static_cast<const std::byte*>(in);
+  const auto* target = static_cast<const std::byte*>(out);
+  const bool inside = std::less_equal<>()(first, target) &&
+                      std::less<>()(target, first + whole);
+  if (!inside) {
+    operation->requests = {start_reduce_scatter(in, out, counts, type, *operation)};
+    return pending(operation);
+  }
+  operation->scratch.resize(part);
+  operation->requests = {
+      start_reduce_scatter(in, operation->scratch.data(), counts, type, *operation)};
+  return Pending([operation, out] {
+    if (!complete(operation) || operation->scratch.empty()) return;
+    std::memcpy(out, operation->scratch.data(), operation->scratch.size());
+  });
+}
+
+Pending MpiBackend::all_to_all(const void* in, Counts send_counts, void* out,
+                               Counts recv_counts, Element element) {
+  const auto operation = std::make_shared<MpiOperation>();
+  operation->sent = int_parts(send_counts);
+  operation->received = int_parts(recv_counts);
+  operation->requests = {MPI_REQUEST_NULL};
+  const MPI_Datatype type = mpi_type(element);
+  PLEAT_CHECK_MPI(MPI_Ialltoallv(
+      in, operation->sent.counts.data(), operation->sent.places.data(), type, out,
+      operation->received.counts.data(), operation->received.places.data(), type, handle_,
+      &operation->requests.front()));
+  return pending(operation);
+}
+
+Pending MpiBackend::send(const void* data, std::size_t count, Element element, int to,
+                         int tag) {
+  return pending(in_pieces(static_cast<const std::byte*>(data), count, element,
+                           [&](const std::byte* piece, int elements, MPI_Request* request) {
+                             return MPI_Isend(piece, elements, mpi_type(element), to, tag,
+                                              handle_, request);
+                           }));
+}
+
+Pending MpiBackend::receive(void* data, std::size_t count, Element element, int from,
+                            int tag) {
+  const auto operation =
+      in_pieces(static_cast<std::byte*>(data), count, element,
+                [&](std::byte* piece, int elements, MPI_Request* request) {
+                  return MPI_Irecv(piece, elements, mpi_type(element), from, tag, handle_,
+                                   request);
+                });
+  return Pending([operation, count, element, from] {
+    if (!complete(operation)) return;
+    std::size_t arrived = 0;
+    for (const MPI_Status& status : operation->statuses) {
+      int elements = 0;
+      PLEAT_CHECK_MPI(MPI_Get_count(&status, mpi_type(element), &elements));
+      arrived += static_cast<std::size_t>(elements);
+    }
+    PLEAT_REQUIRE(arrived == count, InternalError, "PL0804",
+                  "member {} sent {} elements where {} were expected", from, arrived, count);
+  });
+}
+
+}  // namespace
 
 void check_mpi(int code, const char* call, const char* file, int line) {
   if (code == MPI_SUCCESS) return;
@@ -102,8 +227,25 @@ void check_mpi(int code, const char* call, const char* file, int line) {
 
 }  // namespace detail
 
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent) {
-  return std::make_unique<MpiCommunicator>(parent);
+std::unique_ptr<Communicator> adopt_mpi_communicator(MPI_Comm handle,
+                                                     const std::string& label) {
+  int rank = 0;
+  int size = 1;
+  PLEAT_CHECK_MPI(MPI_Comm_rank(handle, &rank));
+  PLEAT_CHECK_MPI(MPI_Comm_size(handle, &size));
+  auto backend = std::make_unique<detail::MpiBackend>(handle, rank);
+  if (size == 1) return make_self_communicator(label);
+  return std::make_unique<Communicator>(label, rank, size, std::move(backend));
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
+                                                    const std::string& label) {
+  int size = 1;
+  PLEAT_CHECK_MPI(MPI_Comm_size(parent, &size));
+  if (size == 1) return make_self_communicator(label);
+  MPI_Comm handle = MPI_COMM_NULL;
+  PLEAT_CHECK_MPI(MPI_Comm_dup(parent, &handle));
+  return adopt_mpi_communicator(handle, label);
 }
 
 }  // namespace pleat::comm

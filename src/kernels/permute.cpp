@@ -61,7 +61,6 @@ void place_pairs(const ExecSpace& exec, const DeviceView<const std::int32_t, 2>&
   const Index tokens = index_TK.extent(0);
   const Index choices = index_TK.extent(1);
   const auto row_TK = permutation.row_TK;
-  const auto pair_R = permutation.pair_R;
   Kokkos::parallel_for(
       "pleat::kernels::make_permutation::place", Range(exec, 0, first_EB.extent(1)),
       KOKKOS_LAMBDA(Index block) {
@@ -69,9 +68,7 @@ void place_pairs(const ExecSpace& exec, const DeviceView<const std::int32_t, 2>&
         for (Index t = block * kTokens; t < last; ++t) {
           for (Index k = 0; k < choices; ++k) {
             const Index e = index_TK(t, k);
-            const Index row = e >= 0 ? first_EB(e, block)++ : -1;
-            row_TK(t, k) = row;
-            if (row >= 0) pair_R(row) = t * choices + k;
+            row_TK(t, k) = e >= 0 ? first_EB(e, block)++ : -1;
           }
         }
       });
@@ -109,13 +106,52 @@ void make_permutation(const ExecSpace& exec,
   PLEAT_ASSERT(experts > 0, "{}: no experts", kLabel);
   check_extents(kLabel, "offsets_E1", permutation.offsets_E1, experts + 1);
   check_extents(kLabel, "row_TK", permutation.row_TK, tokens, choices);
-  check_extents(kLabel, "pair_R", permutation.pair_R, tokens * choices);
   const ArenaScope scope(scratch);
   const Index blocks = Kokkos::max(detail::blocks_of(tokens, kTokens), Index{1});
   const auto first_EB = scratch.take<Index>(experts, blocks);
   count_pairs(exec, index_TK, first_EB);
   scan_counts(exec, first_EB, permutation.offsets_E1);
   place_pairs(exec, index_TK, first_EB, permutation);
+}
+
+void pad_permutation(const ExecSpace& exec,
+                     const DeviceView<const std::int32_t, 2>& index_TK, std::int64_t rows,
+                     const Permutation& permutation) {
+  constexpr const char* kLabel = "pleat::kernels::pad_permutation";
+  const auto row_TK = permutation.row_TK;
+  const auto offsets_E1 = permutation.offsets_E1;
+  const Index choices = row_TK.extent(1);
+  check_extents(kLabel, "index_TK", index_TK, row_TK.extent(0), choices);
+  Kokkos::parallel_for(
+      kLabel, Range(exec, 0, row_TK.size()), KOKKOS_LAMBDA(Index pair) {
+        const Index e = index_TK(pair / choices, pair % choices);
+        if (e < 0) return;
+        Index& row = row_TK(pair / choices, pair % choices);
+        const Index place = row - offsets_E1(e);
+        if (place >= rows) Kokkos::abort("pad_permutation: more pairs than rows");
+        row = e * rows + place;
+      });
+  Kokkos::parallel_for(
+      kLabel, Range(exec, 0, offsets_E1.size()),
+      KOKKOS_LAMBDA(Index e) { offsets_E1(e) = e * rows; });
+}
+
+void select_experts(const ExecSpace& exec, const DeviceView<std::int32_t, 2>& index_TK,
+                    std::int64_t first, std::int64_t count,
+                    std::int64_t tokens_per_source) {
+  const Index tokens = index_TK.extent(0);
+  const Index choices = index_TK.extent(1);
+  const Index tokens_each = tokens_per_source > 0 ? tokens_per_source : tokens;
+  const Index sources = tokens_per_source > 0 ? tokens / tokens_per_source : 1;
+  Kokkos::parallel_for(
+      "pleat::kernels::select_experts", Range(exec, 0, index_TK.size()),
+      KOKKOS_LAMBDA(Index pair) {
+        const Index t = pair / choices;
+        std::int32_t& index = index_TK(t, pair % choices);
+        const Index e = index - first;
+        const Index number = e * sources + t / tokens_each;
+        index = e >= 0 && e < count ? static_cast<std::int32_t>(number) : -1;
+      });
 }
 
 template <class T>
@@ -184,6 +220,51 @@ void unpermute_values(const ExecSpace& exec, const Permutation& permutation,
       });
 }
 
+void place_segments(const ExecSpace& exec,
+                    const DeviceView<const std::int64_t, 2>& segments_S3,
+                    const DeviceView<std::int64_t, 1>& to_R) {
+  constexpr const char* kLabel = "pleat::kernels::place_segments";
+  const Index segments = segments_S3.extent(0);
+  check_extents(kLabel, "segments_S3", segments_S3, segments, 3);
+  const Index typical = to_R.extent(0) / Kokkos::max(segments, Index{1});
+  detail::for_each_row(
+      kLabel, exec, segments, typical, KOKKOS_LAMBDA(const RowTeam& team, Index s) {
+        const Index from = segments_S3(s, 0);
+        const Index to = segments_S3(s, 1);
+        team.for_each(segments_S3(s, 2), [&](Index i) { to_R(from + i) = to + i; });
+      });
+}
+
+template <class T>
+void scatter_rows(const ExecSpace& exec, const DeviceView<const std::int64_t, 1>& to_R,
+                  const DeviceView<const T, 2>& x_RD, const DeviceView<T, 2>& y_RD) {
+  constexpr const char* kLabel = "pleat::kernels::scatter_rows";
+  const Index hidden = x_RD.extent(1);
+  check_extents(kLabel, "x_RD", x_RD, to_R.extent(0), hidden);
+  check_extents(kLabel, "y_RD", y_RD, to_R.extent(0), hidden);
+  detail::for_each_row(
+      kLabel, exec, to_R.extent(0), hidden, KOKKOS_LAMBDA(const RowTeam& team, Index r) {
+        const T* from = &x_RD(r, 0);
+        T* to = &y_RD(to_R(r), 0);
+        team.for_each(hidden, [&](Index d) { to[d] = from[d]; });
+      });
+}
+
+template <class T>
+void gather_rows(const ExecSpace& exec, const DeviceView<const std::int64_t, 1>& from_R,
+                 const DeviceView<const T, 2>& x_RD, const DeviceView<T, 2>& y_RD) {
+  constexpr const char* kLabel = "pleat::kernels::gather_rows";
+  const Index hidden = x_RD.extent(1);
+  check_extents(kLabel, "x_RD", x_RD, from_R.extent(0), hidden);
+  check_extents(kLabel, "y_RD", y_RD, from_R.extent(0), hidden);
+  detail::for_each_row(
+      kLabel, exec, from_R.extent(0), hidden, KOKKOS_LAMBDA(const RowTeam& team, Index r) {
+        const T* from = &x_RD(from_R(r), 0);
+        T* to = &y_RD(r, 0);
+        team.for_each(hidden, [&](Index d) { to[d] = from[d]; });
+      });
+}
+
 #define PLEAT_INSTANTIATE_PERMUTE(T)                                                     \
   template void permute_rows<T>(const ExecSpace&, const Permutation&,                    \
                                 const DeviceView<const T, 2>&, const DeviceView<T, 2>&); \
@@ -195,7 +276,13 @@ void unpermute_values(const ExecSpace& exec, const Permutation& permutation,
                                   const DeviceView<T, 1>&);                              \
   template void unpermute_values<T>(const ExecSpace&, const Permutation&,                \
                                     const DeviceView<const T, 1>&,                       \
-                                    const DeviceView<T, 2>&);
+                                    const DeviceView<T, 2>&);                            \
+  template void scatter_rows<T>(const ExecSpace&,                                        \
+                                const DeviceView<const std::int64_t, 1>&,                \
+                                const DeviceView<const T, 2>&, const DeviceView<T, 2>&); \
+  template void gather_rows<T>(const ExecSpace&,                                         \
+                               const DeviceView<const std::int64_t, 1>&,                 \
+                               const DeviceView<const T, 2>&, const DeviceView<T, 2>&);
 
 PLEAT_INSTANTIATE_PERMUTE(float)
 PLEAT_INSTANTIATE_PERMUTE(double)

@@ -14,36 +14,39 @@ class LocalDispatcher : public Dispatcher<T> {
     const auto tokens = index_TK.extent(0);
     const auto top_k = index_TK.extent(1);
     record.permutation = {saved.take<std::int64_t>(experts_ + 1),
-                          saved.take<std::int64_t>(tokens, top_k),
-                          saved.take<std::int64_t>(tokens * top_k)};
+                          saved.take<std::int64_t>(tokens, top_k)};
     kernels::make_permutation(exec, index_TK, experts_, scratch, record.permutation);
     record.host_offsets.resize(static_cast<std::size_t>(experts_ + 1));
     const HostView<std::int64_t, 1> host(record.host_offsets.data(),
                                          record.host_offsets.size());
     Kokkos::deep_copy(exec, host, record.permutation.offsets_E1);
     exec.fence("pleat::model::LocalDispatcher::plan");
+    record.offsets_L1 = record.permutation.offsets_E1;
     record.rows = record.host_offsets.back();
   }
 
   void dispatch(const ExecSpace& exec, const DispatchRecord& record,
-                const DeviceView<const T, 2>& x_TD,
-                const DeviceView<T, 2>& x_RD) const override {
+                const DeviceView<const T, 2>& x_TD, Arena&, const DeviceView<T, 2>& x_RD,
+                const Meanwhile& meanwhile) const override {
     kernels::permute_rows<T>(exec, record.permutation, x_TD, x_RD);
+    if (meanwhile) meanwhile();
   }
 
   void combine(const ExecSpace& exec, const DispatchRecord& record,
-               const DeviceView<const T, 2>& y_RD, const DeviceView<T, 2>& y_TD) const override {
+               const DeviceView<const T, 2>& y_RD, Arena&, const DeviceView<T, 2>& y_TD,
+               const Meanwhile& meanwhile) const override {
     kernels::unpermute_sum<T>(exec, record.permutation, y_RD, y_TD);
+    if (meanwhile) meanwhile();
   }
 
   void dispatch_weights(const ExecSpace& exec, const DispatchRecord& record,
-                        const DeviceView<const Accumulator<T>, 2>& weight_TK,
+                        const DeviceView<const Accumulator<T>, 2>& weight_TK, Arena&,
                         const DeviceView<Accumulator<T>, 1>& weight_R) const override {
     kernels::permute_values<Accumulator<T>>(exec, record.permutation, weight_TK, weight_R);
   }
 
   void return_weights(const ExecSpace& exec, const DispatchRecord& record,
-                      const DeviceView<const Accumulator<T>, 1>& dweight_R,
+                      const DeviceView<const Accumulator<T>, 1>& dweight_R, Arena&,
                       const DeviceView<Accumulator<T>, 2>& dweight_TK) const override {
     kernels::unpermute_values<Accumulator<T>>(exec, record.permutation, dweight_R, dweight_TK);
   }

@@ -43,8 +43,7 @@ kernels::Permutation permutation_of(const ExecSpace& exec, const Integers& index
   Arena scratch("test");
   const kernels::Permutation permutation{
       to_device<std::int64_t>(Integers(experts + 1, -7), experts + 1),
-      to_device<std::int64_t>(Integers(index.size(), -7), tokens, choices),
-      to_device<std::int64_t>(Integers(index.size(), -7), tokens * choices)};
+      to_device<std::int64_t>(Integers(index.size(), -7), tokens, choices)};
   kernels::make_permutation(exec, to_device<std::int32_t>(index, tokens, choices),
                             experts, scratch, permutation);
   Kokkos::fence();
@@ -63,11 +62,8 @@ void expect_permutation(const kernels::Permutation& permutation, const Integers&
       offsets[static_cast<std::size_t>(e)] += 1.0;
     }
   }
-  Values pair = to_host(permutation.pair_R);
-  pair.resize(pairs.size());
   expect_same(to_host(permutation.offsets_E1), offsets, "offsets_E1");
   expect_same(to_host(permutation.row_TK), row, "row_TK");
-  expect_same(pair, Values(pairs.begin(), pairs.end()), "pair_R");
 }
 
 struct Case {
@@ -158,6 +154,91 @@ TYPED_TEST(PermuteRows, ValuesThereAndBack) {
     const auto value_TK = to_device<T>(Values(value.size(), 9.0), c.tokens, c.choices);
     kernels::unpermute_values<T>(ExecSpace(), permutation, value_R, value_TK);
     expect_same(to_host(value_TK), back, "value_TK");
+  }
+}
+
+TEST(Permutation, PaddedExpertsHaveEqualRows) {
+  for (const Case& c : kCases) {
+    const Integers index = random_choices(c.tokens, c.choices, c.experts, true);
+    const Integers pairs = sorted_pairs(index);
+    const auto permutation =
+        permutation_of(ExecSpace(), index, c.tokens, c.choices, c.experts);
+    // The fullest expert fits exactly.
+    Integers count(static_cast<std::size_t>(c.experts));
+    Values row(index.size(), -1.0);
+    for (const std::int64_t pair : pairs) {
+      row[static_cast<std::size_t>(pair)] = static_cast<double>(
+          count[static_cast<std::size_t>(index[static_cast<std::size_t>(pair)])]++);
+    }
+    const Index rows = *std::max_element(count.begin(), count.end());
+    Values offsets;
+    for (Index e = 0; e <= c.experts; ++e) offsets.push_back(static_cast<double>(e * rows));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (index[i] >= 0) row[i] += static_cast<double>(index[i] * rows);
+    }
+    kernels::pad_permutation(ExecSpace(),
+                             to_device<std::int32_t>(index, c.tokens, c.choices), rows,
+                             permutation);
+    expect_same(to_host(permutation.offsets_E1), offsets, "offsets_E1");
+    expect_same(to_host(permutation.row_TK), row, "row_TK");
+  }
+}
+
+TEST(PermutationDeathTest, MorePairsThanPaddedRowsEndTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Integers index{0, 0, 0};
+  const auto permutation = permutation_of(ExecSpace(), index, 3, 1, 2);
+  const auto index_TK = to_device<std::int32_t>(index, 3, 1);
+  EXPECT_DEATH(
+      {
+        kernels::pad_permutation(ExecSpace(), index_TK, 2, permutation);
+        Kokkos::fence();
+      },
+      "more pairs than rows");
+}
+
+TEST(SelectExperts, NumbersThoseOfARange) {
+  // Experts 2 and 3 of six; four tokens, two choices each.
+  const Integers index{0, 2, 3, 5, -1, -1, 3, 2};
+  const auto plain_TK = to_device<std::int32_t>(index, 4, 2);
+  kernels::select_experts(ExecSpace(), plain_TK, 2, 2);
+  expect_same(to_host(plain_TK), {-1, 0, 1, -1, -1, -1, 1, 0}, "plain_TK");
+  // Tokens 0 and 1 come from one source, 2 and 3 from another.
+  const auto sources_TK = to_device<std::int32_t>(index, 4, 2);
+  kernels::select_experts(ExecSpace(), sources_TK, 2, 2, 2);
+  expect_same(to_host(sources_TK), {-1, 0, 2, -1, -1, -1, 3, 1}, "sources_TK");
+}
+
+TYPED_TEST(PermuteRows, SegmentsThereAndBack) {
+  using T = TypeParam;
+  // Five segments, one of them empty, whose order is turned round.
+  const Integers lengths{3, 1, 0, 40, 7};
+  Integers segments;
+  Values to;
+  std::int64_t from = 0;
+  for (const std::int64_t length : lengths) {
+    segments.insert(segments.end(), {from, 51 - from - length, length});
+    for (std::int64_t i = 0; i < length; ++i) {
+      to.push_back(static_cast<double>(51 - from - length + i));
+    }
+    from += length;
+  }
+  const DeviceView<std::int64_t, 1> to_R("to_R", 51);
+  kernels::place_segments(ExecSpace(), to_device<std::int64_t>(segments, 5, 3), to_R);
+  expect_same(to_host(to_R), to, "to_R");
+  for (const Index hidden : {1, 17, 64}) {
+    const Values x = random_values(51 * hidden, 1);
+    const auto x_RD = to_device<T>(x, 51, hidden);
+    const DeviceView<T, 2> y_RD("y_RD", 51, hidden), back_RD("back_RD", 51, hidden);
+    kernels::scatter_rows<T>(ExecSpace(), to_R, x_RD, y_RD);
+    const Values y = to_host(y_RD);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto width = static_cast<std::size_t>(hidden);
+      const auto row = static_cast<std::size_t>(to[i / width]);
+      ASSERT_EQ(y[row * width + i % width], x[i]);
+    }
+    kernels::gather_rows<T>(ExecSpace(), to_R, y_RD, back_RD);
+    expect_same(to_host(back_RD), x, "back_RD");
   }
 }
 

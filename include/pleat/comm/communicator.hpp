@@ -5,67 +5,26 @@
 /// \brief Collectives over a group of ranks: the one interface through which every
 /// exchange of the program goes.
 ///
-/// Legend: P members of the group, N elements of one member.
+/// Legend: P members of the group, N elements of one member, M and R sums of counts.
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
 
 #include <mpi.h>
 
 #include "pleat/base/types.hpp"
+#include "pleat/comm/element.hpp"
+#include "pleat/comm/pending.hpp"
 #include "pleat/comm/traffic.hpp"
 
 namespace pleat::comm {
 
-enum class Reduction { kSum, kMax };
-enum class Element { kByte, kInt32, kInt64, kFloat, kDouble };
-
-std::size_t bytes_of(Element element);
-
-/// \brief The element type of a collective.
-template <class T>
-constexpr Element element_of() {
-  if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte>) {
-    return Element::kByte;
-  } else if constexpr (std::is_same_v<T, std::int32_t>) {
-    return Element::kInt32;
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return Element::kInt64;
-  } else if constexpr (std::is_same_v<T, float>) {
-    return Element::kFloat;
-  } else {
-    static_assert(std::is_same_v<T, double>, "no collective for this element type");
-    return Element::kDouble;
-  }
+namespace detail {
+class Backend;
 }
-
-/// \brief An operation under way. Its views must live until wait() has returned; the
-/// destructor waits. Move-only; an empty one is done.
-class Pending {
- public:
-  Pending() = default;
-  explicit Pending(std::function<void()> finish) : finish_(std::move(finish)) {}
-  Pending(Pending&& other) noexcept : finish_(std::exchange(other.finish_, nullptr)) {}
-  Pending& operator=(Pending&& other) {
-    wait();
-    finish_ = std::exchange(other.finish_, nullptr);
-    return *this;
-  }
-  ~Pending() { wait(); }
-
-  bool done() const { return !finish_; }
-  void wait() {
-    if (finish_) std::exchange(finish_, nullptr)();
-  }
-
- private:
-  std::function<void()> finish_;
-};
 
 /// \brief A group of ranks.
 ///
@@ -73,23 +32,34 @@ class Pending {
 /// members call it, in the same order, except send() and receive(), which pair up. Sums
 /// are formed in the same order each time and have the same bits on every member.
 ///
-/// Views are flat, rank 1, and may lie on a device. Operations wait for `exec`-queued work
-/// by a fence before they read, and a blocking operation has finished when it returns.
-/// The start_ variants return while the exchange is under way. A group of one copies or
-/// does nothing, without a fence.
+/// Views are flat, rank 1, and may lie on a device: they are staged through host memory
+/// where the host cannot reach them. Operations wait for `exec`-queued work by a fence
+/// before they read, and a blocking operation has finished when it returns. The start_
+/// variants return while the exchange is under way. A group of one copies or does nothing,
+/// without a fence.
+///
+/// \throws InputError PL0803 for counts that MPI cannot hold, InternalError PL0100 for
+/// views that do not fit the counts, PL0810 when MPI fails
 class Communicator {
  public:
-  virtual ~Communicator() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  /// \brief Called by the functions that make communicators. \param backend  moves the
+  /// data; none in a group of one
+  Communicator(std::string label, int rank, int size,
+               std::unique_ptr<detail::Backend> backend);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   /// \brief The axes that the group runs along, e.g. "data*context"; for messages and
   /// tables.
-  virtual const std::string& label() const = 0;
-  virtual void barrier() = 0;
+  const std::string& label() const { return label_; }
+  void barrier();
   /// \brief Members of one colour form a group, in the order of their ranks here.
-  virtual std::unique_ptr<Communicator> split(int colour, const std::string& label) = 0;
+  std::unique_ptr<Communicator> split(int colour, const std::string& label);
   /// \brief What this rank has sent through this object so far.
-  virtual const Traffic& traffic() const = 0;
+  const Traffic& traffic() const { return traffic_; }
 
   /// \brief x_N = sum or maximum of every member's x_N, on every member.
   template <class View>
@@ -101,7 +71,7 @@ class Communicator {
   /// \brief The sum or maximum of a single value.
   template <class T>
   T all_reduce_value(T value, Reduction reduction) {
-    reduce_host(&value, 1, element_of<T>(), reduction);
+    if (size_ > 1) reduce_host(&value, 1, element_of<T>(), reduction).wait();
     return value;
   }
 
@@ -147,11 +117,42 @@ class Communicator {
                                            const Out& out_R,
                                            std::span<const std::int64_t> recv_counts);
 
-  /// \brief To and from one member; messages of one pair and tag arrive in order.
+  /// \brief To and from one other member; messages of one pair and tag arrive in order.
+  /// wait() of a receive throws InternalError PL0804 when another number of elements came.
   template <class View>
   [[nodiscard]] Pending send(const View& x_N, int to, int tag);
   template <class View>
   [[nodiscard]] Pending receive(const View& x_N, int from, int tag);
+
+ private:
+  using Counts = std::span<const std::int64_t>;
+
+  template <class In, class Out>
+  Pending gather_views(const In& in_N, const Out& out_M, Counts counts);
+  template <class In, class Out>
+  Pending scatter_views(const In& in_M, const Out& out_N, Counts counts);
+
+  // The same operations on host memory: checked, counted and handed to the back end.
+  Pending reduce_host(void* data, std::size_t count, Element element, Reduction reduction);
+  Pending broadcast_host(void* data, std::size_t count, Element element, int root);
+  Pending gather_host(void* out, Counts counts, Element element);
+  Pending scatter_host(const void* in, void* out, Counts counts, Element element);
+  Pending exchange_host(const void* in, Counts send_counts, void* out, Counts recv_counts,
+                        Element element);
+  Pending send_host(const void* data, std::size_t count, Element element, int to, int tag);
+  Pending receive_host(void* data, std::size_t count, Element element, int from, int tag);
+
+  // Both throw InternalError PL0100 unless there is a count for each member and the views
+  // have the sizes; the second returns the place of this member's part.
+  void check_total(Counts counts, std::size_t whole) const;
+  std::int64_t checked_offset(Counts counts, std::size_t part, std::size_t whole) const;
+  void count_traffic(Exchange exchange, double bytes);
+
+  std::string label_;
+  int rank_;
+  int size_;
+  Traffic traffic_;
+  std::unique_ptr<detail::Backend> backend_;
 };
 
 /// \brief The group of this rank alone.
@@ -163,3 +164,5 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
                                                     const std::string& label = "world");
 
 }  // namespace pleat::comm
+
+#include "pleat/comm/communicator_detail.hpp"

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <mpi.h>
@@ -60,6 +61,8 @@ class Grid {
   Communicator& group(GroupName name) const {
     return *groups_[static_cast<std::size_t>(name)];
   }
+  /// \brief What this rank has sent through each group, by label, in the order of GroupName.
+  std::vector<std::pair<std::string, Traffic>> traffic() const;
   /// \brief The world communicator for files (parallel HDF5); MPI_COMM_SELF without MPI.
   MPI_Comm files() const { return files_; }
 

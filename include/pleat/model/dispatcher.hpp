@@ -28,17 +28,26 @@
 namespace pleat::model {
 
 /// \brief How the tokens of one layer and micro-batch travel; made once by plan(), used by
-/// every exchange of that layer, forward and backward.
+/// every exchange of that layer, forward and backward, also after a recomputation.
 struct DispatchRecord {
-  kernels::Permutation permutation;        ///< local tokens, by expert
-  std::vector<std::int64_t> host_offsets;  ///< [L + 1] first row of each local expert
-  DeviceView<std::int64_t, 1> offsets_L1;  ///< the same on the device
-  std::int64_t rows = 0;                   ///< R
+  /// (token, choice) pairs by expert: of this rank's tokens and all experts (local and
+  /// all-to-all), or of the tokens of all of ep*etp and this rank's experts (all-gather).
+  kernels::Permutation permutation;
+  std::vector<std::int64_t> host_offsets;        ///< [L + 1] first row of each local expert
+  DeviceView<const std::int64_t, 1> offsets_L1;  ///< the same on the device
+  std::int64_t rows = 0;                         ///< R
+
+  // Only all-to-all; docs/dispatcher.md draws it.
+  std::vector<std::int64_t> sent_rows;        ///< [ep] rows to each member of the expert axis
+  std::vector<std::int64_t> received_rows;    ///< [ep] rows from each
+  std::vector<std::int64_t> gathered_rows;    ///< [etp] rows that each shard received
+  DeviceView<const std::int64_t, 1> sorted_R;  ///< row at the experts of each row that arrives
 
   kernels::GroupOffsets offsets() const { return {host_offsets, offsets_L1}; }
 };
 
-/// \brief Work that a rank does while its tokens travel.
+/// \brief Work that a rank does while its tokens travel. What it takes from an arena that was
+/// handed to the exchange as scratch, it gives back.
 using Meanwhile = std::function<void()>;
 
 template <class T>
@@ -48,7 +57,8 @@ class Dispatcher {
 
   /// \brief Fills the record from the router's choices (index -1: goes nowhere). The one place
   /// where the host waits for the device, for the sizes. Its views are taken from `saved`.
-  /// Collective over ep*etp, as are all operations below: also for a rank without tokens.
+  /// Collective over ep*etp, as are all operations below: also for a rank without real tokens.
+  /// All ranks have the same T.
   virtual void plan(const ExecSpace& exec, const DeviceView<const std::int32_t, 2>& index_TK,
                     Arena& saved, Arena& scratch, DispatchRecord& record) const = 0;
 
@@ -79,13 +89,15 @@ class Dispatcher {
 template <class T>
 std::unique_ptr<const Dispatcher<T>> make_local_dispatcher(std::int64_t experts);
 
-/// \brief The dispatcher of a grid: the local one where ep = etp = 1. Rows of an expert are
-/// ordered by source rank, then by token, so that the same mapping gives the same bits.
+/// \brief The dispatcher of a grid, which must outlive it: the local one where ep = etp = 1 and
+/// nothing is padded. Rows of an expert are ordered by source rank, then by token, so that the
+/// same mapping gives the same bits. Collective over ep*etp.
 /// \param padded_rows  rows that each expert gets from each source rank, filled up with zeros
 ///   (capacity dropping with padding: no sizes to exchange, no host synchronisation); 0: as many
-///   as there are
+///   as there are. An expert must not be chosen more often than that by a rank.
 template <class T>
-std::unique_ptr<const Dispatcher<T>> make_dispatcher(plan::DispatcherKind kind, std::int64_t experts,
+std::unique_ptr<const Dispatcher<T>> make_dispatcher(plan::DispatcherKind kind,
+                                                     std::int64_t experts,
                                                      const comm::Grid& grid,
                                                      std::int64_t padded_rows = 0);
 

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/comm/communicator.hpp"
+
+#include <numeric>
+
+#include "backend.hpp"
+#include "pleat/base/error.hpp"
+
+namespace pleat::comm {
+namespace {
+
+std::int64_t sum(std::span<const std::int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+double bytes(std::int64_t elements, Element element) {
+  return static_cast<double>(elements) * static_cast<double>(bytes_of(element));
+}
+
+}  // namespace
+
+std::size_t bytes_of(Element element) {
+  switch (element) {
+    case Element::kByte:
+      return 1;
+    case Element::kInt32:
+    case Element::kFloat:
+      return 4;
+    case Element::kInt64:
+    case Element::kDouble:
+      return 8;
+  }
+  PLEAT_FAIL(InternalError, "PL0100", "unknown element type");
+}
+
+Communicator::Communicator(std::string label, int rank, int size,
+                           std::unique_ptr<detail::Backend> backend)
+    : label_(std::move(label)), rank_(rank), size_(size), backend_(std::move(backend)) {}
+
+Communicator::~Communicator() = default;
+
+std::unique_ptr<Communicator> make_self_communicator(const std::string& label) {
+  return std::make_unique<Communicator>(label, 0, 1, nullptr);
+}
+
+void Communicator::barrier() {
+  if (size_ > 1) backend_->barrier();
+}
+
+std::unique_ptr<Communicator> Communicator::split(int colour, const std::string& label) {
+  if (size_ == 1) return make_self_communicator(label);
+  return backend_->split(colour, label);
+}
+
+void Communicator::check_total(Counts counts, std::size_t whole) const {
+  PLEAT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "{} counts for {} members",
+               counts.size(), size_);
+  for (const std::int64_t count : counts) PLEAT_ASSERT(count >= 0, "a count is {}", count);
+  PLEAT_ASSERT(sum(counts) == static_cast<std::int64_t>(whole),
+               "counts of {} elements in all for a view of {} (group {})", sum(counts),
+               whole, label_);
+}
+
+std::int64_t Communicator::checked_offset(Counts counts, std::size_t part,
+                                          std::size_t whole) const {
+  check_total(counts, whole);
+  const auto mine = static_cast<std::size_t>(rank_);
+  PLEAT_ASSERT(counts[mine] == static_cast<std::int64_t>(part),
+               "a count of {} for a view of {} (group {})", counts[mine], part, label_);
+  return sum(counts.first(mine));
+}
+
+void Communicator::count_traffic(Exchange exchange, double bytes) {
+  Traffic::Entry& entry = traffic_.entries[static_cast<std::size_t>(exchange)];
+  ++entry.calls;
+  entry.bytes += bytes;
+}
+
+Pending Communicator::reduce_host(void* data, std::size_t count, Element element,
+                                  Reduction reduction) {
+  const double n = bytes(static_cast<std::int64_t>(count), element);
+  count_traffic(Exchange::kAllReduce, 2.0 * (size_ - 1) * n / size_);
+  return backend_->all_reduce(data, count, element, reduction);
+}
+
+Pending Communicator::broadcast_host(void* data, std::size_t count, Element element,
+                                     int root) {
+  const double n = bytes(static_cast<std::int64_t>(count), element);
+  count_traffic(Exchange::kBroadcast, (size_ - 1) * n / size_);
+  return backend_->broadcast(data, count, element, root);
+}
+
+Pending Communicator::gather_host(void* out, Counts counts, Element element) {
+  const auto mine = static_cast<std::size_t>(rank_);
+  count_traffic(Exchange::kAllGather, (size_ - 1) * bytes(counts[mine], element));
+  return backend_->all_gather(out, counts, element);
+}
+
+Pending Communicator::scatter_host(const void* in, void* out, Counts counts,
+                                   Element element) {
+  const auto mine = static_cast<std::size_t>(rank_);
+  count_traffic(Exchange::kReduceScatter, bytes(sum(counts) - counts[mine], element));
+  return backend_->reduce_scatter(in, out, counts, element);
+}
+
+Pending Communicator::exchange_host(const void* in, Counts send_counts, void* out,
+                                    Counts recv_counts, Element element) {
+  const auto mine = static_cast<std::size_t>(rank_);
+  count_traffic(Exchange::kAllToAll, bytes(sum(send_counts) - send_counts[mine], element));
+  return backend_->all_to_all(in, send_counts, out, recv_counts, element);
+}
+
+Pending Communicator::send_host(const void* data, std::size_t count, Element element,
+                                int to, int tag) {
+  PLEAT_ASSERT(to >= 0 && to < size_ && to != rank_, "member {} of {} sends to {}", rank_,
+               size_, to);
+  count_traffic(Exchange::kSend, bytes(static_cast<std::int64_t>(count), element));
+  return backend_->send(data, count, element, to, tag);
+}
+
+Pending Communicator::receive_host(void* data, std::size_t count, Element element, int from,
+                                   int tag) {
+  PLEAT_ASSERT(from >= 0 && from < size_ && from != rank_,
+               "member {} of {} receives from {}", rank_, size_, from);
+  return backend_->receive(data, count, element, from, tag);
+}
+
+}  // namespace pleat::comm

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief A non-blocking call of MPI, with the memory that must outlive it.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <mpi.h>
+
+#include "pleat/comm/pending.hpp"
+
+namespace pleat::comm::detail {
+
+/// \brief Counts and places of the members' parts as MPI takes them.
+struct IntParts {
+  std::vector<int> counts;
+  std::vector<int> places;
+};
+
+/// \throws InputError PL0803 when the sum of the counts exceeds an int
+IntParts int_parts(std::span<const std::int64_t> counts);
+
+/// \brief Requests under way. Shared by the Pending that waits for them.
+struct MpiOperation {
+  std::vector<MPI_Request> requests;
+  std::vector<MPI_Status> statuses;
+  IntParts sent;
+  IntParts received;
+  std::vector<std::byte> scratch;
+};
+
+/// \brief Waits for all requests and tells whether they are done. While an exception
+/// unwinds the stack it gives up after a moment, since the member for which it waits may be
+/// waiting for this one in turn; the operation then lives on, as MPI may still write to it.
+bool complete(const std::shared_ptr<MpiOperation>& operation);
+
+/// \brief Waits with complete().
+Pending pending(std::shared_ptr<MpiOperation> operation);
+
+}  // namespace pleat::comm::detail
