@@ -122,11 +122,12 @@ TEST(Memory, EveryAxisCutsItsPart) {
   EXPECT_EQ(local({.expert = 8}).dense, whole.dense);
   EXPECT_EQ(local({.expert = 2, .expert_tensor = 4}).experts, whole.experts / 8);
   // Norms and router stay whole under tensor.
-  const std::int64_t copied = config.layers * config.hidden * (2 + config.moe.experts);
-  EXPECT_EQ(local({.tensor = 4}).dense, (whole.dense - copied) / 4 + copied);
+  EXPECT_EQ(whole.replicated, config.layers * config.hidden * (2 + config.moe.experts));
+  EXPECT_EQ(local({.tensor = 4}).replicated, whole.replicated);
+  EXPECT_EQ(local({.tensor = 4}).dense, whole.dense / 4);
   EXPECT_EQ(local({.tensor = 4}).experts, whole.experts);
   // Eight key/value heads over 16 ranks: two copies of each.
-  EXPECT_EQ(16 * (local({.tensor = 16}).dense - copied) - (whole.dense - copied),
+  EXPECT_EQ(16 * local({.tensor = 16}).dense - whole.dense,
             config.layers * config.hidden * 2 * 8 * config.head_dim);
   EXPECT_EQ(local({.data = 4, .context = 2}).total(), whole.total());
 }
@@ -146,7 +147,7 @@ TEST(Memory, MomentsAreSplitOverTheRanksThatSumTheGradient) {
   EXPECT_DOUBLE_EQ(training_memory(config, asked).optimizer,
                    8.0 * static_cast<double>(local.total()) / 4.0);
   asked.mapping = {.data = 2, .context = 2, .expert_data = 1, .expert = 4};
-  const auto dense = static_cast<double>(local.outside + local.dense);
+  const auto dense = static_cast<double>(local.total() - local.experts);
   EXPECT_DOUBLE_EQ(training_memory(config, asked).optimizer,
                    8.0 * (dense / 4.0 + static_cast<double>(local.experts) / 4.0));
 }
@@ -161,7 +162,7 @@ TEST(Memory, ShardedParametersKeepTwoLayersWhole) {
   const MemoryUse use = training_memory(config, asked);
   EXPECT_DOUBLE_EQ(use.parameters,
                    4.0 * (static_cast<double>(local.outside + 2 * layer.total()) +
-                          static_cast<double>(local.dense + local.experts) / 8.0));
+                          static_cast<double>(local.total() - local.outside) / 8.0));
   EXPECT_DOUBLE_EQ(use.gradients, use.parameters);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// \brief From a deck and a rank count to grids, stages and what they hold.
-#include <numeric>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -61,28 +61,15 @@ TEST(GridChoice, RefusesWhatDoesNotFit) {
   }
 }
 
-TEST(GridChoice, ChunksOfAStageAreEveryPipelineth) {
-  RunConfig config = run_config();
-  config.parallel.pipeline = 2;
-  config.parallel.chunks = 2;
-  config.parallel.layout = {3, 2, 2, 1};
-  const std::vector<LayerRange> first = stage_layers(config, 0);
-  ASSERT_EQ(first.size(), 2u);
-  EXPECT_EQ(first[0].first, 0);
-  EXPECT_EQ(first[0].end, 3);
-  EXPECT_EQ(first[1].first, 5);
-  EXPECT_EQ(first[1].end, 7);
-  EXPECT_EQ(stage_layers(config, 1)[1].end, 8);
-}
-
 TEST(GridChoice, EveryLayerIsOnOneStage) {
   RunConfig config = run_config();
   for (const std::int64_t stages : {1, 2, 3, 5, 8}) {
     config.parallel.pipeline = stages;
+    const comm::GridShape grid = grid_shape_of(config, 2 * stages);
     std::vector<std::int64_t> seen(8, 0);
     for (std::int64_t stage = 0; stage < stages; ++stage) {
-      for (const LayerRange& range : stage_layers(config, stage)) {
-        for (std::int64_t layer = range.first; layer < range.end; ++layer)
+      for (const model::Slice& layers : placement_of(config, grid, 2 * stage).chunks) {
+        for (std::int64_t layer = layers.first; layer < layers.end(); ++layer)
           ++seen[static_cast<std::size_t>(layer)];
       }
     }
