@@ -51,6 +51,7 @@ Job read_command_line(int argc, const char* const* argv) {
   add_train(program, job);
   add_verify(program, job);
   add_check(program, job);
+  add_map(program, job);
   add_params(program, job);
   add_convert(program, job);
   add_inspect(program, job);
