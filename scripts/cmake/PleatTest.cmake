@@ -6,7 +6,7 @@
 # pleat::Runtime, then GoogleTest) and registers it once per rank count: "attention" on one
 # rank, without a launcher, "attention.ranks=4" through mpiexec. One rank runs with two
 # threads unless THREADS says otherwise; several ranks have one thread each and may outnumber
-# the cores. PROGRAM: the test runs build/pleat, whose path it finds in PLEAT_PROGRAM.
+# the cores: they preload tests/support/yield_when_idle.c. PROGRAM: the test runs build/pleat, whose path it finds in PLEAT_PROGRAM.
 # The target unit_tests builds what carries the label unit.
 include_guard()
 find_package(GTest REQUIRED)
@@ -55,8 +55,9 @@ function(pleat_register_test name target ranks)
     set(threads 2)
   else()
     set(test ${name}.ranks=${ranks})
-    set(command ${MPIEXEC_EXECUTABLE} ${MPIEXEC_PREFLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
-                ${command} ${MPIEXEC_POSTFLAGS})
+    # Into the ranks alone, not into the launcher.
+    set(command ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
+                env LD_PRELOAD=${PLEAT_TEST_PRELOAD} ${command} ${MPIEXEC_POSTFLAGS})
   endif()
   if(ARG_THREADS)
     set(threads ${ARG_THREADS})
@@ -69,6 +70,7 @@ function(pleat_register_test name target ranks)
   # Bound threads of oversubscribed ranks would share one core.
   set(environment OMP_NUM_THREADS=${threads} OMP_PROC_BIND=false OMPI_ALLOW_RUN_AS_ROOT=1
       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+      OMPI_MCA_hwloc_base_binding_policy=none
       ${PLEAT_TEST_ENVIRONMENT} ${ARG_ENVIRONMENT})
   set_tests_properties(${test} PROPERTIES
     LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processors}

@@ -1,13 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/base/runtime.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <Kokkos_Core.hpp>
 
+#include "pleat/base/failure.hpp"
+
 namespace pleat {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Launchers drop what they have not yet read of a killed rank's output.
+constexpr milliseconds kTimeToForward{200};
+/// What the first rank may come later than another one to the failure that both see.
+constexpr milliseconds kHeadStart{1500};
+/// Where many ranks fail, but not the first one, the next to speak finds the job ended.
+constexpr milliseconds kStagger{350};
+constexpr int kMostStaggered = 12;
+/// The end of a process that cannot even end the job.
+constexpr unsigned kLastResortSeconds = 9;
+
+void print_failure(const std::string& place, const Failure& failure) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "pleat: %s%s\n", place.c_str(), failure.message.c_str());
+  std::fflush(stderr);
+}
+
+std::string place_of(int rank, int ranks) {
+  return ranks > 1 ? fmt::format("rank {} of {}: ", rank, ranks) : std::string();
+}
+
+/// MPI's own words about the abort would follow the message.
+void silence_stderr() {
+  const int nowhere = open("/dev/null", O_WRONLY);
+  if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
+}
+
+/// The first rank speaks and ends the job. The others wait before they do so, and are
+/// ended meanwhile when they fail for the same reason.
+[[noreturn]] void end_job(const Failure& failure) {
+  int rank = 0;
+  int ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (rank > 0) {
+    std::this_thread::sleep_for(kHeadStart + std::min(rank, kMostStaggered) * kStagger);
+  }
+  print_failure(place_of(rank, ranks), failure);
+  const int code = static_cast<int>(failure.exit_code);
+  if (ranks > 1) {
+    std::this_thread::sleep_for(kTimeToForward);
+    silence_stderr();
+    MPI_Abort(MPI_COMM_WORLD, code);
+  }
+  std::_Exit(code);
+}
+
+/// The terminate handler: on whatever thread, and with the stack still standing, when no
+/// one catches the exception. Only the first failure of a process counts.
+[[noreturn]] void on_terminate() {
+  static std::atomic_flag failing = ATOMIC_FLAG_INIT;
+  while (failing.test_and_set()) pause();
+  alarm(kLastResortSeconds);
+  int started = 0;
+  int ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  const Failure failure = describe_failure(std::current_exception());
+  if (started && !ended) end_job(failure);
+  print_failure("", failure);
+  std::_Exit(static_cast<int>(failure.exit_code));
+}
+
+}  // namespace
 
 Runtime::Runtime(int& argc, char**& argv) {
+  std::set_terminate(on_terminate);
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
@@ -24,9 +104,19 @@ Runtime::~Runtime() {
 
 MPI_Comm Runtime::world() const { return MPI_COMM_WORLD; }
 
-void Runtime::abort(int exit_code) const {
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::abort();
+int Runtime::run(const std::function<int()>& work) const {
+  if (ranks_ > 1) return work();
+  try {
+    return work();
+  } catch (...) {
+    const Failure failure = describe_failure(std::current_exception());
+    print_failure("", failure);
+    // HDF5 crashes in MPI_Finalize when it holds a file whose last writes failed.
+    if (failure.exit_code == ExitCode::kInputOutput) {
+      std::_Exit(static_cast<int>(failure.exit_code));
+    }
+    return static_cast<int>(failure.exit_code);
+  }
 }
 
 }  // namespace pleat

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -71,25 +69,6 @@ Job read_command_line(int argc, const char* const* argv) {
                error.what(), name_of_chosen(program));
   }
   return job;
-}
-
-int report_failure(const Runtime& runtime, const std::exception& failure) {
-  std::string message = failure.what();
-  ExitCode code = ExitCode::kInternal;
-  if (const auto* error = dynamic_cast<const Error*>(&failure)) {
-    code = error->exit_code();
-  } else if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr) {
-    message =
-        "PL0902: out of memory\nHINT: 'pleat check DECK' estimates the need; smaller "
-        "batch.micro or precision.recompute = \"full\" lower it.";
-  } else {
-    message = "PL0903: unexpected failure: " + message;
-  }
-  const std::string rank =
-      runtime.ranks() > 1 ? fmt::format("rank {}: ", runtime.rank()) : std::string();
-  std::fflush(stdout);
-  fmt::print(stderr, "pleat: {}{}\n", rank, message);
-  return static_cast<int>(code);
 }
 
 }  // namespace pleat::cli

@@ -77,6 +77,7 @@ template <class T>
 void write_group(CheckpointWriter& writer, TensorGroup group,
                  const tensor::FlatTensors<T>& tensors) {
   for (const tensor::ParameterSpec& parameter : tensors.layout().parameters()) {
+    if (!parameter.written) continue;
     const auto host =
         Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), tensors.flat(parameter));
     writer.write<T>(group, parameter, std::span<const T>(host.data(), host.size()));
@@ -138,15 +139,12 @@ std::string checkpoint_name(std::int64_t step) {
 
 template <class T>
 std::string save_checkpoint(const std::string& folder, const CheckpointInfo& info,
+                            const tensor::ParameterLayout& whole,
                             const tensor::FlatTensors<T>& weights,
                             const tensor::FlatTensors<T>& first_moment,
                             const tensor::FlatTensors<T>& second_moment, MPI_Comm comm) {
   int rank = 0;
-  int ranks = 1;
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
-  PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks));
-  PLEAT_ASSERT(ranks == 1,
-               "weights that several ranks hold need to know who writes them");
   std::error_code error;
   if (rank == 0) fs::create_directories(folder, error);
   PLEAT_REQUIRE(!error, IoError, "PL0310", "cannot make the folder '{}': {}", folder,
@@ -154,16 +152,16 @@ std::string save_checkpoint(const std::string& folder, const CheckpointInfo& inf
   const std::string name = checkpoint_name(info.step);
   const std::string path = folder + "/" + name;
   if (rank == 0) {
-    const std::int64_t elements = 3 * weights.layout().global_count();
-    const auto tensors =
-        static_cast<std::int64_t>(3 * weights.layout().parameters().size());
+    const std::int64_t elements = 3 * whole.global_count();
+    const auto tensors = static_cast<std::int64_t>(3 * whole.parameters().size());
     require_space(path,
                   checkpoint_bytes(info, tensors, elements * std::int64_t{sizeof(T)}));
   }
+  PLEAT_CHECK_MPI(MPI_Barrier(comm));  // the folder is there
   CheckpointWriter writer(path, info, comm);
   for (const TensorGroup group : {TensorGroup::kParameters, TensorGroup::kFirstMoment,
                                   TensorGroup::kSecondMoment}) {
-    for (const tensor::ParameterSpec& parameter : weights.layout().parameters()) {
+    for (const tensor::ParameterSpec& parameter : whole.parameters()) {
       writer.declare(group, parameter, kElementTypeOf<T>);
     }
   }
@@ -177,19 +175,20 @@ std::string save_checkpoint(const std::string& folder, const CheckpointInfo& inf
 
 template <class T>
 CheckpointInfo load_checkpoint(const std::string& path,
+                               const tensor::ParameterLayout& whole,
                                const tensor::FlatTensors<T>& weights,
                                const tensor::FlatTensors<T>& first_moment,
                                const tensor::FlatTensors<T>& second_moment) {
   const CheckpointReader reader(path);
-  check_checkpoint_tensors(reader, TensorGroup::kParameters, weights.layout());
+  check_checkpoint_tensors(reader, TensorGroup::kParameters, whole);
   PLEAT_REQUIRE(
       reader.has(TensorGroup::kFirstMoment) && reader.has(TensorGroup::kSecondMoment),
       InputError, "PL0311",
       "'{}' holds weights only, no optimizer state to continue from\nHINT: start a "
       "new run from these weights with model.init.",
       path);
-  check_checkpoint_tensors(reader, TensorGroup::kFirstMoment, weights.layout());
-  check_checkpoint_tensors(reader, TensorGroup::kSecondMoment, weights.layout());
+  check_checkpoint_tensors(reader, TensorGroup::kFirstMoment, whole);
+  check_checkpoint_tensors(reader, TensorGroup::kSecondMoment, whole);
   read_group(reader, TensorGroup::kParameters, weights);
   read_group(reader, TensorGroup::kFirstMoment, first_moment);
   read_group(reader, TensorGroup::kSecondMoment, second_moment);
@@ -198,9 +197,10 @@ CheckpointInfo load_checkpoint(const std::string& path,
 
 template <class T>
 CheckpointInfo load_parameters(const std::string& path,
+                               const tensor::ParameterLayout& whole,
                                const tensor::FlatTensors<T>& weights) {
   const CheckpointReader reader(path);
-  check_checkpoint_tensors(reader, TensorGroup::kParameters, weights.layout());
+  check_checkpoint_tensors(reader, TensorGroup::kParameters, whole);
   read_group(reader, TensorGroup::kParameters, weights);
   return reader.info();
 }
@@ -238,24 +238,30 @@ void prune_checkpoints(const std::string& folder, std::int64_t keep) {
 }
 
 template std::string save_checkpoint(const std::string&, const CheckpointInfo&,
+                                     const tensor::ParameterLayout&,
                                      const tensor::FlatTensors<float>&,
                                      const tensor::FlatTensors<float>&,
                                      const tensor::FlatTensors<float>&, MPI_Comm);
 template std::string save_checkpoint(const std::string&, const CheckpointInfo&,
+                                     const tensor::ParameterLayout&,
                                      const tensor::FlatTensors<double>&,
                                      const tensor::FlatTensors<double>&,
                                      const tensor::FlatTensors<double>&, MPI_Comm);
 template CheckpointInfo load_checkpoint(const std::string&,
+                                        const tensor::ParameterLayout&,
                                         const tensor::FlatTensors<float>&,
                                         const tensor::FlatTensors<float>&,
                                         const tensor::FlatTensors<float>&);
 template CheckpointInfo load_checkpoint(const std::string&,
+                                        const tensor::ParameterLayout&,
                                         const tensor::FlatTensors<double>&,
                                         const tensor::FlatTensors<double>&,
                                         const tensor::FlatTensors<double>&);
 template CheckpointInfo load_parameters(const std::string&,
+                                        const tensor::ParameterLayout&,
                                         const tensor::FlatTensors<float>&);
 template CheckpointInfo load_parameters(const std::string&,
+                                        const tensor::ParameterLayout&,
                                         const tensor::FlatTensors<double>&);
 
 }  // namespace pleat::io

@@ -78,23 +78,27 @@ void check_hugging_face_tensors(const SafetensorsReader& reader,
 
 template <class T>
 void load_hugging_face_weights(const std::string& folder,
+                               const tensor::ParameterLayout& whole,
                                const tensor::FlatTensors<T>& weights) {
   const SafetensorsReader reader(folder);
-  check_hugging_face_tensors(reader, weights.layout());
+  check_hugging_face_tensors(reader, whole);
   for (const tensor::ParameterSpec& parameter : weights.layout().parameters()) {
-    std::vector<T> whole(
+    if (!whole.contains(parameter.name)) continue;
+    std::vector<T> all(
         static_cast<std::size_t>(tensor::element_count(parameter.global_shape)));
-    reader.read<T>(reader.at(parameter.name), whole);
+    reader.read<T>(reader.at(parameter.name), all);
     const auto device = weights.flat(parameter);
     const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), device);
-    copy_box(parameter, whole, host.data());
+    copy_box(parameter, all, host.data());
     Kokkos::deep_copy(device, host);
   }
 }
 
 template void load_hugging_face_weights(const std::string&,
+                                        const tensor::ParameterLayout&,
                                         const tensor::FlatTensors<float>&);
 template void load_hugging_face_weights(const std::string&,
+                                        const tensor::ParameterLayout&,
                                         const tensor::FlatTensors<double>&);
 
 }  // namespace pleat::io

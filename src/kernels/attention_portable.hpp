@@ -12,24 +12,23 @@
 
 namespace pleat::kernels {
 
-/// \brief delta_HT = do . o per head: the term that the softmax's gradient subtracts.
-template <class T>
-void attention_delta(const ExecSpace& exec, const AttentionShape& shape,
-                     const DeviceView<const T, 2>& o_TO, const DeviceView<const T, 2>& do_TO,
-                     const DeviceView<Accumulator<T>, 2>& delta_HT);
-
 template <class T>
 void portable_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
-                                Accumulator<T> scale, const DeviceView<const T, 2>& qkv_TQ,
+                                Accumulator<T> scale, Pieces pieces,
+                                const DeviceView<const T, 2>& q_TQ,
+                                const DeviceView<const T, 2>& kv_UR,
                                 const DeviceView<T, 2>& o_TO,
                                 const DeviceView<Accumulator<T>, 2>& lse_HT);
 
 template <class T>
 void portable_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
-                                 Accumulator<T> scale, const DeviceView<const T, 2>& qkv_TQ,
-                                 const DeviceView<const T, 2>& o_TO,
+                                 Accumulator<T> scale, Pieces pieces, bool accumulate_keys,
+                                 const DeviceView<const T, 2>& q_TQ,
+                                 const DeviceView<const T, 2>& kv_UR,
                                  const DeviceView<const Accumulator<T>, 2>& lse_HT,
-                                 const DeviceView<const T, 2>& do_TO, Arena& scratch,
-                                 const DeviceView<T, 2>& dqkv_TQ);
+                                 const DeviceView<const Accumulator<T>, 2>& delta_HT,
+                                 const DeviceView<const T, 2>& do_TO,
+                                 const DeviceView<T, 2>& dq_TQ,
+                                 const DeviceView<T, 2>& dkv_UR);
 
 }  // namespace pleat::kernels

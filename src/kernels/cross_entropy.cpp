@@ -43,6 +43,28 @@ KOKKOS_FORCEINLINE_FUNCTION double exponential_sum(const RowTeam& team, T* x,
   return sum;
 }
 
+/// \brief logsumexp - label's logit, where `sum` is of exp(logit - maximum).
+template <class A>
+KOKKOS_FORCEINLINE_FUNCTION double loss_of_token(A maximum, A label_logit, double sum) {
+  return static_cast<double>(maximum - label_logit) + Kokkos::log(sum);
+}
+
+/// \brief p - 1 = -(1 - e^-loss), without cancellation where the token is nearly certain.
+KOKKOS_FORCEINLINE_FUNCTION double label_gradient(double scale, double token_loss) {
+  return scale * Kokkos::expm1(-token_loss);
+}
+
+/// \brief Whether a column of the slice exists.
+KOKKOS_FORCEINLINE_FUNCTION bool is_column(Index column, Index columns) {
+  return column >= 0 && column < columns;
+}
+
+/// \brief The start of a row, which may be empty.
+template <class View>
+KOKKOS_FORCEINLINE_FUNCTION auto row_of(const View& logits_CV, Index c) {
+  return logits_CV.data() + c * static_cast<Index>(logits_CV.stride(0));
+}
+
 /// \brief loss() += the losses of the tokens, added in a fixed order.
 void add_losses(const ExecSpace& exec, const DeviceView<const double, 1>& loss_C,
                 const DeviceView<double, 0>& loss) {
@@ -79,8 +101,7 @@ void cross_entropy_forward(const ExecSpace& exec, const DeviceView<const T, 2>& 
           const T* x = &logits_CV(c, 0);
           const A maximum = maximum_of<A>(team, x, vocabulary);
           const double sum = exponential_sum<A>(team, x, vocabulary, maximum);
-          const A distance = maximum - static_cast<A>(x[labels_C(c)]);
-          token_loss = static_cast<double>(distance) + Kokkos::log(sum);
+          token_loss = loss_of_token(maximum, static_cast<A>(x[labels_C(c)]), sum);
         }
         team.once([&] { loss_C(c) = token_loss; });
       });
@@ -111,32 +132,144 @@ void cross_entropy_forward_backward(const ExecSpace& exec, double scale,
         }
         const Index label = labels_C(c);
         const A maximum = maximum_of<A>(team, x, vocabulary);
-        const A distance = maximum - static_cast<A>(x[label]);
+        const A label_logit = static_cast<A>(x[label]);
         team.barrier();
         const double sum = exponential_sum<A>(team, x, vocabulary, maximum);
-        const double token_loss = static_cast<double>(distance) + Kokkos::log(sum);
-        // p - 1 = -(1 - e^-loss), without cancellation where the token is nearly certain.
-        const double label_gradient = scale * Kokkos::expm1(-token_loss);
+        const double token_loss = loss_of_token(maximum, label_logit, sum);
         const A factor = static_cast<A>(scale / sum);
         team.for_each(vocabulary, [&](Index v) { x[v] = static_cast<T>(factor * x[v]); });
         team.barrier();
         team.once([&] {
-          x[label] = static_cast<T>(label_gradient);
+          x[label] = static_cast<T>(label_gradient(scale, token_loss));
           loss_C(c) = token_loss;
         });
       });
   add_losses(exec, loss_C, loss);
 }
 
-#define PLEAT_INSTANTIATE_CROSS_ENTROPY(T)                                             \
-  template void cross_entropy_forward<T>(                                              \
-      const ExecSpace&, const DeviceView<const T, 2>&,                                 \
-      const DeviceView<const std::int32_t, 1>&,                                        \
-      const DeviceView<const std::uint8_t, 1>&, Arena&, const DeviceView<double, 0>&); \
-  template void cross_entropy_forward_backward<T>(                                     \
-      const ExecSpace&, double, const DeviceView<const std::int32_t, 1>&,              \
-      const DeviceView<const std::uint8_t, 1>&, Arena&, const DeviceView<T, 2>&,       \
-      const DeviceView<double, 0>&);
+template <class T>
+void cross_entropy_max(const ExecSpace& exec, const DeviceView<const T, 2>& logits_CV,
+                       const DeviceView<Accumulator<T>, 1>& max_C) {
+  using A = Accumulator<T>;
+  constexpr const char* kLabel = "pleat::kernels::cross_entropy_max";
+  const Index tokens = logits_CV.extent(0);
+  const Index entries = logits_CV.extent(1);
+  check_extents(kLabel, "max_C", max_C, tokens);
+  detail::for_each_row(
+      kLabel, exec, tokens, entries, KOKKOS_LAMBDA(const RowTeam& team, Index c) {
+        const A maximum = maximum_of<A>(team, row_of(logits_CV, c), entries);
+        team.once([&] { max_C(c) = maximum; });
+      });
+}
+
+template <class T>
+void cross_entropy_sums(const ExecSpace& exec, std::int64_t first_entry,
+                        const DeviceView<const T, 2>& logits_CV,
+                        const DeviceView<const std::int32_t, 1>& labels_C,
+                        const DeviceView<const Accumulator<T>, 1>& max_C,
+                        const DeviceView<Accumulator<T>, 2>& sums_C2) {
+  using A = Accumulator<T>;
+  constexpr const char* kLabel = "pleat::kernels::cross_entropy_sums";
+  const Index tokens = logits_CV.extent(0);
+  const Index entries = logits_CV.extent(1);
+  check_extents(kLabel, "labels_C", labels_C, tokens);
+  check_extents(kLabel, "max_C", max_C, tokens);
+  check_extents(kLabel, "sums_C2", sums_C2, tokens, 2);
+  detail::for_each_row(
+      kLabel, exec, tokens, entries, KOKKOS_LAMBDA(const RowTeam& team, Index c) {
+        const T* x = row_of(logits_CV, c);
+        const double sum = exponential_sum<A>(team, x, entries, max_C(c));
+        const Index label = labels_C(c) - first_entry;
+        team.once([&] {
+          sums_C2(c, 0) = static_cast<A>(sum);
+          sums_C2(c, 1) = is_column(label, entries) ? static_cast<A>(x[label]) : A(0);
+        });
+      });
+}
+
+template <class T>
+void cross_entropy_loss(const ExecSpace& exec,
+                        const DeviceView<const Accumulator<T>, 1>& max_C,
+                        const DeviceView<const Accumulator<T>, 2>& sums_C2,
+                        const DeviceView<const std::uint8_t, 1>& loss_mask_C,
+                        Arena& scratch, const DeviceView<double, 0>& loss) {
+  constexpr const char* kLabel = "pleat::kernels::cross_entropy_loss";
+  const Index tokens = max_C.extent(0);
+  check_extents(kLabel, "sums_C2", sums_C2, tokens, 2);
+  check_extents(kLabel, "loss_mask_C", loss_mask_C, tokens);
+  const ArenaScope scope(scratch);
+  const auto loss_C = scratch.take<double>(tokens);
+  Kokkos::parallel_for(
+      kLabel, Kokkos::RangePolicy<ExecSpace>(exec, 0, tokens),
+      KOKKOS_LAMBDA(const Index c) {
+        loss_C(c) = loss_mask_C(c) == 0
+                        ? 0.0
+                        : loss_of_token(max_C(c), sums_C2(c, 1), sums_C2(c, 0));
+      });
+  add_losses(exec, loss_C, loss);
+}
+
+template <class T>
+void cross_entropy_gradient(const ExecSpace& exec, double scale, std::int64_t first_entry,
+                            const DeviceView<const std::int32_t, 1>& labels_C,
+                            const DeviceView<const std::uint8_t, 1>& loss_mask_C,
+                            const DeviceView<const Accumulator<T>, 1>& max_C,
+                            const DeviceView<const Accumulator<T>, 2>& sums_C2,
+                            const DeviceView<T, 2>& logits_CV) {
+  using A = Accumulator<T>;
+  constexpr const char* kLabel = "pleat::kernels::cross_entropy_gradient";
+  const Index tokens = logits_CV.extent(0);
+  const Index entries = logits_CV.extent(1);
+  check_extents(kLabel, "labels_C", labels_C, tokens);
+  check_extents(kLabel, "loss_mask_C", loss_mask_C, tokens);
+  check_extents(kLabel, "max_C", max_C, tokens);
+  check_extents(kLabel, "sums_C2", sums_C2, tokens, 2);
+  detail::for_each_row(
+      kLabel, exec, tokens, entries, KOKKOS_LAMBDA(const RowTeam& team, Index c) {
+        T* x = row_of(logits_CV, c);
+        if (loss_mask_C(c) == 0) {
+          team.for_each(entries, [&](Index v) { x[v] = T(0); });
+          return;
+        }
+        const A maximum = max_C(c);
+        const double sum = sums_C2(c, 0);
+        const A factor = static_cast<A>(scale / sum);
+        team.for_each(entries, [&](Index v) {
+          x[v] = static_cast<T>(factor *
+                                detail::exponential(static_cast<A>(x[v]) - maximum));
+        });
+        const Index label = labels_C(c) - first_entry;
+        if (!is_column(label, entries)) return;
+        const double token_loss = loss_of_token(maximum, sums_C2(c, 1), sum);
+        team.barrier();
+        team.once([&] { x[label] = static_cast<T>(label_gradient(scale, token_loss)); });
+      });
+}
+
+#define PLEAT_INSTANTIATE_CROSS_ENTROPY(T)                                               \
+  template void cross_entropy_forward<T>(                                                \
+      const ExecSpace&, const DeviceView<const T, 2>&,                                   \
+      const DeviceView<const std::int32_t, 1>&,                                          \
+      const DeviceView<const std::uint8_t, 1>&, Arena&, const DeviceView<double, 0>&);   \
+  template void cross_entropy_forward_backward<T>(                                       \
+      const ExecSpace&, double, const DeviceView<const std::int32_t, 1>&,                \
+      const DeviceView<const std::uint8_t, 1>&, Arena&, const DeviceView<T, 2>&,         \
+      const DeviceView<double, 0>&);                                                     \
+  template void cross_entropy_max<T>(const ExecSpace&, const DeviceView<const T, 2>&,    \
+                                     const DeviceView<Accumulator<T>, 1>&);              \
+  template void cross_entropy_sums<T>(                                                   \
+      const ExecSpace&, std::int64_t, const DeviceView<const T, 2>&,                     \
+      const DeviceView<const std::int32_t, 1>&,                                          \
+      const DeviceView<const Accumulator<T>, 1>&, const DeviceView<Accumulator<T>, 2>&); \
+  template void cross_entropy_loss<T>(                                                   \
+      const ExecSpace&, const DeviceView<const Accumulator<T>, 1>&,                      \
+      const DeviceView<const Accumulator<T>, 2>&,                                        \
+      const DeviceView<const std::uint8_t, 1>&, Arena&, const DeviceView<double, 0>&);   \
+  template void cross_entropy_gradient<T>(                                               \
+      const ExecSpace&, double, std::int64_t, const DeviceView<const std::int32_t, 1>&,  \
+      const DeviceView<const std::uint8_t, 1>&,                                          \
+      const DeviceView<const Accumulator<T>, 1>&,                                        \
+      const DeviceView<const Accumulator<T>, 2>&, const DeviceView<T, 2>&);
 
 PLEAT_INSTANTIATE_CROSS_ENTROPY(float)
 PLEAT_INSTANTIATE_CROSS_ENTROPY(double)

@@ -2,24 +2,28 @@
 #include "pleat/kernels/rope.hpp"
 
 #include <cmath>
+#include <numeric>
 
 #include "pleat/base/error.hpp"
 
 namespace pleat::kernels {
 
 template <class T>
-RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta) {
+RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
+                               std::int64_t head_dim, double theta) {
   PLEAT_ASSERT(head_dim % 2 == 0, "rotary embedding of an odd head dimension {}", head_dim);
+  const auto rows = static_cast<std::int64_t>(positions.size());
   const std::int64_t half = head_dim / 2;
-  RopeTables<T> tables{DeviceView<T, 2>("pleat::kernels::rope_cos", sequence, half),
-                       DeviceView<T, 2>("pleat::kernels::rope_sin", sequence, half)};
+  RopeTables<T> tables{DeviceView<T, 2>("pleat::kernels::rope_cos", rows, half),
+                       DeviceView<T, 2>("pleat::kernels::rope_sin", rows, half)};
   const auto cos_Sd = Kokkos::create_mirror_view(tables.cos_Sd);
   const auto sin_Sd = Kokkos::create_mirror_view(tables.sin_Sd);
   for (std::int64_t i = 0; i < half; ++i) {
     const double frequency =
         std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-    for (std::int64_t s = 0; s < sequence; ++s) {
-      const double angle = static_cast<double>(s) * frequency;
+    for (std::int64_t s = 0; s < rows; ++s) {
+      const double angle =
+          static_cast<double>(positions[static_cast<std::size_t>(s)]) * frequency;
       cos_Sd(s, i) = static_cast<T>(std::cos(angle));
       sin_Sd(s, i) = static_cast<T>(std::sin(angle));
     }
@@ -27,6 +31,13 @@ RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim, dou
   Kokkos::deep_copy(tables.cos_Sd, cos_Sd);
   Kokkos::deep_copy(tables.sin_Sd, sin_Sd);
   return tables;
+}
+
+template <class T>
+RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta) {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(sequence));
+  std::iota(positions.begin(), positions.end(), std::int64_t{0});
+  return make_rope_tables<T>(positions, head_dim, theta);
 }
 
 template <class T>
@@ -69,6 +80,8 @@ void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>
 }
 
 #define PLEAT_INSTANTIATE(T)                                                               \
+  template RopeTables<T> make_rope_tables<T>(const std::vector<std::int64_t>&,             \
+                                             std::int64_t, double);                        \
   template RopeTables<T> make_rope_tables<T>(std::int64_t, std::int64_t, double);          \
   template void rope_in_place<T>(const ExecSpace&, Rotation, const RopeTables<T>&,         \
                                  std::int64_t, std::int64_t, std::int64_t,                 \

@@ -3,6 +3,7 @@
 
 #include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/swiglu.hpp"
+#include "pleat/model/tensor_rows.hpp"
 
 namespace pleat::model {
 namespace {
@@ -11,11 +12,16 @@ using kernels::Transpose;
 
 template <class T>
 void project_up(const Context& context, const FeedForwardTensors<T>& weights,
-                const DeviceView<const T, 2>& x_TD, Arena& arena,
-                FeedForwardActivations<T>& activations) {
-  activations.gate_up_T2F = arena.take<T>(x_TD.extent(0), weights.w13_2FD.extent(0));
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_TD, weights.w13_2FD,
-                   T(0), activations.gate_up_T2F);
+                const DeviceView<const T, 2>& x_UD,
+                const FeedForwardActivations<T>& activations) {
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_UD, weights.w13_2FD,
+                   T(0), activations.gate_up_U2F);
+}
+
+/// As many rows as the tensor ranks have together.
+template <class T>
+std::size_t gathered_rows(const Context& context, const DeviceView<const T, 2>& x_TD) {
+  return x_TD.extent(0) * static_cast<std::size_t>(context.grid.degree(comm::Axis::kTensor));
 }
 
 }  // namespace
@@ -25,11 +31,17 @@ void feed_forward(const Context& context, const FeedForwardTensors<T>& weights,
                   const DeviceView<const T, 2>& x_TD, FeedForwardActivations<T>& activations,
                   T beta, const DeviceView<T, 2>& y_TD) {
   const ArenaScope scope(context.scratch);
-  project_up<T>(context, weights, x_TD, context.inner(), activations);
-  const auto h_TF = context.scratch.take<T>(x_TD.extent(0), weights.w2_DF.extent(1));
-  kernels::swiglu_forward<T>(context.exec, activations.gate_up_T2F, {}, h_TF);
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), h_TF, weights.w2_DF,
-                   beta, y_TD);
+  // Kept memory is taken before any scratch, so that this also holds when both are one arena.
+  activations.gate_up_U2F =
+      context.inner().take<T>(gathered_rows<T>(context, x_TD), weights.w13_2FD.extent(0));
+  project_up<T>(context, weights, gather_rows<T>(context, x_TD, context.scratch), activations);
+  const auto& gate_up_U2F = activations.gate_up_U2F;
+  const auto h_UF = context.scratch.take<T>(gate_up_U2F.extent(0), weights.w2_DF.extent(1));
+  kernels::swiglu_forward<T>(context.exec, gate_up_U2F, {}, h_UF);
+  const RowSum<T> sum(context, beta, y_TD);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), h_UF, weights.w2_DF,
+                   sum.beta(), sum.target_UD());
+  sum.finish();
 }
 
 template <class T>
@@ -41,22 +53,28 @@ void feed_forward_backward(const Context& context, const FeedForwardTensors<T>& 
                            const DeviceView<T, 2>& dx_TD) {
   const ArenaScope scope(context.scratch);
   FeedForwardActivations<T> known = activations;
-  if (!context.keeps_inner()) project_up<T>(context, weights, x_TD, context.scratch, known);
-
-  const auto dh_TF = context.scratch.take<T>(x_TD.extent(0), weights.w2_DF.extent(1));
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dy_TD, weights.w2_DF,
-                   T(0), dh_TF);
+  const auto x_UD = gather_rows<T>(context, x_TD, context.scratch);
+  const auto dy_UD = gather_rows<T>(context, dy_TD, context.scratch);
+  if (!context.keeps_inner()) {
+    known.gate_up_U2F = context.scratch.take<T>(x_UD.extent(0), weights.w13_2FD.extent(0));
+    project_up<T>(context, weights, x_UD, known);
+  }
+  const auto dh_UF = context.scratch.take<T>(x_UD.extent(0), weights.w2_DF.extent(1));
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dy_UD, weights.w2_DF,
+                   T(0), dh_UF);
   // In place: gate_up becomes its gradient, dh becomes h.
-  kernels::swiglu_backward<T>(context.exec, known.gate_up_T2F, {}, dh_TF, known.gate_up_T2F,
-                              dh_TF, {});
-  const auto& dgate_up_T2F = known.gate_up_T2F;
-  const auto& h_TF = dh_TF;
-  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dy_TD, h_TF, T(1),
+  kernels::swiglu_backward<T>(context.exec, known.gate_up_U2F, {}, dh_UF, known.gate_up_U2F,
+                              dh_UF, {});
+  const auto& dgate_up_U2F = known.gate_up_U2F;
+  const auto& h_UF = dh_UF;
+  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dy_UD, h_UF, T(1),
                    gradients.w2_DF);
-  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dgate_up_T2F, x_TD,
+  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dgate_up_U2F, x_UD,
                    T(1), gradients.w13_2FD);
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dgate_up_T2F,
-                   weights.w13_2FD, beta, dx_TD);
+  const RowSum<T> sum(context, beta, dx_TD);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dgate_up_U2F,
+                   weights.w13_2FD, sum.beta(), sum.target_UD());
+  sum.finish();
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                  \

@@ -6,6 +6,7 @@
 
 #include "pleat/kernels/cross_entropy.hpp"
 #include "pleat/kernels/gemm.hpp"
+#include "pleat/model/tensor_rows.hpp"
 
 namespace pleat::model {
 namespace {
@@ -19,9 +20,10 @@ constexpr std::int64_t kSmallestChunk = 128;
 /// Calls body(first token, tokens) chunk by chunk.
 template <class T, class Body>
 void for_each_chunk(const MicroBatch& batch, std::int64_t vocab, const Body& body) {
-  const std::int64_t chunk = head_chunk_tokens(vocab, batch.tokens(), sizeof(T));
-  for (std::int64_t first = 0; first < batch.tokens(); first += chunk) {
-    body(first, std::min(chunk, batch.tokens() - first));
+  const std::int64_t rows = batch.gathered_tokens();
+  const std::int64_t chunk = head_chunk_tokens(vocab, rows, sizeof(T));
+  for (std::int64_t first = 0; first < rows; first += chunk) {
+    body(first, std::min(chunk, rows - first));
   }
 }
 
@@ -36,6 +38,68 @@ View rows(const View& view, std::int64_t first, std::int64_t count) {
   }
 }
 
+/// The softmax of a chunk over the slices of all tensor ranks.
+template <class A>
+struct SplitSoftmax {
+  DeviceView<A, 1> max_C;
+  DeviceView<A, 2> sums_C2;
+};
+
+template <class T>
+SplitSoftmax<Accumulator<T>> split_softmax(const Context& context, std::int64_t first_entry,
+                                           const DeviceView<const T, 2>& logits_CV,
+                                           const DeviceView<const std::int32_t, 1>& labels_C) {
+  using A = Accumulator<T>;
+  comm::Communicator& group = context.grid.group(comm::GroupName::kTensor);
+  const SplitSoftmax<A> softmax{context.scratch.take<A>(labels_C.extent(0)),
+                                context.scratch.take<A>(labels_C.extent(0), 2)};
+  kernels::cross_entropy_max<T>(context.exec, logits_CV, softmax.max_C);
+  group.all_reduce(softmax.max_C, comm::Reduction::kMax);
+  kernels::cross_entropy_sums<T>(context.exec, first_entry, logits_CV, labels_C, softmax.max_C,
+                                 softmax.sums_C2);
+  const DeviceView<A, 1> sums(softmax.sums_C2.data(), softmax.sums_C2.size());
+  group.all_reduce(sums, comm::Reduction::kSum);
+  return softmax;
+}
+
+/// Labels and masks of one chunk of tokens.
+struct Chunk {
+  DeviceView<const std::int32_t, 1> labels_C;
+  DeviceView<const std::uint8_t, 1> loss_mask_C;
+};
+
+template <class T>
+void chunk_loss(const Context& context, std::int64_t first_entry, const Chunk& chunk,
+                const DeviceView<const T, 2>& logits_CV, const DeviceView<double, 0>& loss) {
+  if (!is_tensor_parallel(context)) {
+    kernels::cross_entropy_forward<T>(context.exec, logits_CV, chunk.labels_C,
+                                      chunk.loss_mask_C, context.scratch, loss);
+    return;
+  }
+  const auto softmax = split_softmax<T>(context, first_entry, logits_CV, chunk.labels_C);
+  kernels::cross_entropy_loss<T>(context.exec, softmax.max_C, softmax.sums_C2,
+                                 chunk.loss_mask_C, context.scratch, loss);
+}
+
+/// logits_CV becomes its gradient.
+template <class T>
+void chunk_loss_and_gradient(const Context& context, std::int64_t first_entry, double scale,
+                             const Chunk& chunk, const DeviceView<T, 2>& logits_CV,
+                             const DeviceView<double, 0>& loss) {
+  if (!is_tensor_parallel(context)) {
+    kernels::cross_entropy_forward_backward<T>(context.exec, scale, chunk.labels_C,
+                                               chunk.loss_mask_C, context.scratch, logits_CV,
+                                               loss);
+    return;
+  }
+  const auto softmax = split_softmax<T>(context, first_entry, logits_CV, chunk.labels_C);
+  kernels::cross_entropy_loss<T>(context.exec, softmax.max_C, softmax.sums_C2,
+                                 chunk.loss_mask_C, context.scratch, loss);
+  kernels::cross_entropy_gradient<T>(context.exec, scale, first_entry, chunk.labels_C,
+                                     chunk.loss_mask_C, softmax.max_C, softmax.sums_C2,
+                                     logits_CV);
+}
+
 }  // namespace
 
 std::int64_t head_chunk_tokens(std::int64_t vocab, std::int64_t tokens,
@@ -46,50 +110,55 @@ std::int64_t head_chunk_tokens(std::int64_t vocab, std::int64_t tokens,
 }
 
 template <class T>
-void head_forward(const Context& context, const MicroBatch& batch,
+void head_forward(const Context& context, const MicroBatch& batch, const Vocabulary& vocabulary,
                   const DeviceView<const T, 2>& head_VD, const DeviceView<const T, 2>& x_TD,
                   const DeviceView<double, 0>& loss) {
   const PhaseScope phase(context.times, Phase::kHead);
-  const auto vocab = static_cast<std::int64_t>(head_VD.extent(0));
-  for_each_chunk<T>(batch, vocab, [&](std::int64_t first, std::int64_t count) {
+  const ArenaScope gathered(context.scratch);
+  const auto x_UD = gather_rows<T>(context, x_TD, context.scratch);
+  for_each_chunk<T>(batch, vocabulary.largest, [&](std::int64_t first, std::int64_t count) {
     const ArenaScope scope(context.scratch);
-    const auto logits_CV = context.scratch.take<T>(count, vocab);
+    const auto logits_CV = context.scratch.take<T>(count, head_VD.extent(0));
     kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1),
-                     rows(x_TD, first, count), head_VD, T(0), logits_CV);
-    kernels::cross_entropy_forward<T>(context.exec, logits_CV, rows(batch.labels_T, first, count),
-                                      rows(batch.loss_mask_T, first, count), context.scratch,
-                                      loss);
+                     rows(x_UD, first, count), head_VD, T(0), logits_CV);
+    const Chunk chunk{rows(batch.labels_U, first, count), rows(batch.loss_mask_U, first, count)};
+    chunk_loss<T>(context, vocabulary.first, chunk, logits_CV, loss);
   });
 }
 
 template <class T>
-void head_forward_backward(const Context& context, const MicroBatch& batch, double scale,
+void head_forward_backward(const Context& context, const MicroBatch& batch,
+                           const Vocabulary& vocabulary, double scale,
                            const DeviceView<const T, 2>& head_VD,
                            const DeviceView<const T, 2>& x_TD, const DeviceView<T, 2>& dx_TD,
                            const DeviceView<T, 2>& dhead_VD, const DeviceView<double, 0>& loss) {
   const PhaseScope phase(context.times, Phase::kHead);
-  const auto vocab = static_cast<std::int64_t>(head_VD.extent(0));
-  for_each_chunk<T>(batch, vocab, [&](std::int64_t first, std::int64_t count) {
+  const ArenaScope gathered(context.scratch);
+  const auto x_UD = gather_rows<T>(context, x_TD, context.scratch);
+  const RowSum<T> sum(context, T(0), dx_TD);
+  for_each_chunk<T>(batch, vocabulary.largest, [&](std::int64_t first, std::int64_t count) {
     const ArenaScope scope(context.scratch);
-    const auto logits_CV = context.scratch.take<T>(count, vocab);
+    const auto logits_CV = context.scratch.take<T>(count, head_VD.extent(0));
     kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1),
-                     rows(x_TD, first, count), head_VD, T(0), logits_CV);
-    kernels::cross_entropy_forward_backward<T>(
-        context.exec, scale, rows(batch.labels_T, first, count),
-        rows(batch.loss_mask_T, first, count), context.scratch, logits_CV, loss);
+                     rows(x_UD, first, count), head_VD, T(0), logits_CV);
+    const Chunk chunk{rows(batch.labels_U, first, count), rows(batch.loss_mask_U, first, count)};
+    chunk_loss_and_gradient<T>(context, vocabulary.first, scale, chunk, logits_CV, loss);
     const auto& dlogits_CV = logits_CV;
     kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dlogits_CV, head_VD,
-                     T(0), rows(dx_TD, first, count));
+                     T(0), rows(sum.target_UD(), first, count));
     kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dlogits_CV,
-                     rows(x_TD, first, count), T(1), dhead_VD);
+                     rows(x_UD, first, count), T(1), dhead_VD);
   });
+  sum.finish();
 }
 
 #define PLEAT_INSTANTIATE(T)                                                                   \
-  template void head_forward<T>(const Context&, const MicroBatch&, const DeviceView<const T, 2>&, \
-                             const DeviceView<const T, 2>&, const DeviceView<double, 0>&);     \
+  template void head_forward<T>(const Context&, const MicroBatch&, const Vocabulary&,         \
+                                const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, \
+                                const DeviceView<double, 0>&);                                \
   template void head_forward_backward<T>(                                                         \
-      const Context&, const MicroBatch&, double, const DeviceView<const T, 2>&,                \
+      const Context&, const MicroBatch&, const Vocabulary&, double,                           \
+      const DeviceView<const T, 2>&,                                                          \
       const DeviceView<const T, 2>&, const DeviceView<T, 2>&, const DeviceView<T, 2>&,         \
       const DeviceView<double, 0>&);
 PLEAT_INSTANTIATE(float)

@@ -6,117 +6,216 @@
 #include "pleat/kernels/elementwise.hpp"
 #include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/swiglu.hpp"
+#include "pleat/model/drop.hpp"
 
 namespace pleat::model {
 namespace {
 
 using kernels::Transpose;
 
+kernels::Score score_of(plan::RouterScore score) {
+  switch (score) {
+    case plan::RouterScore::kSoftmaxBeforeTopK:
+      return kernels::Score::kSoftmaxBeforeTopK;
+    case plan::RouterScore::kSoftmaxAfterTopK:
+      return kernels::Score::kSoftmaxAfterTopK;
+    case plan::RouterScore::kSigmoid:
+      return kernels::Score::kSigmoid;
+  }
+  PLEAT_FAIL(InternalError, "PL0100", "unknown router score");
+}
+
 kernels::RouterOptions router_options(const plan::MoeConfig& moe) {
   return {.top_k = moe.top_k,
-          .softmax_after_top_k = moe.score == plan::RouterScore::kSoftmaxAfterTopK,
-          .normalize = moe.normalize};
+          .score = score_of(moe.score),
+          .normalize = moe.normalize,
+          .groups = moe.groups,
+          .top_groups = moe.top_groups,
+          .scale = moe.routed_scale};
 }
 
 kernels::RouterLossOptions loss_options(const plan::MoeConfig& moe) {
   return {.auxiliary_coefficient = moe.auxiliary_coefficient,
           .z_coefficient = moe.z_coefficient,
-          .top_k = moe.top_k};
+          .top_k = moe.top_k,
+          .score = score_of(moe.score)};
 }
 
-/// Adds what a layer found to the sums of the step.
-template <class A>
-void count_pairs(const ExecSpace& exec, const kernels::RouterStatistics<A>& statistics,
+bool has_router_losses(const plan::MoeConfig& moe) {
+  return moe.auxiliary_coefficient != 0.0 || moe.z_coefficient != 0.0;
+}
+
+/// The rows over which the losses average.
+kernels::RowGroups row_groups(const plan::MoeConfig& moe, const MicroBatch& batch) {
+  if (moe.auxiliary_scope == plan::AuxiliaryScope::kSequence) {
+    return {batch.sequences, batch.sequence, batch.first_row};
+  }
+  return {1, batch.gathered_tokens(), batch.first_row};
+}
+
+/// counts_E += the first row of counts_GE and so on.
+void count_pairs(const ExecSpace& exec, const DeviceView<const double, 2>& counts_GE,
                  const DeviceView<double, 1>& counts_E) {
-  const auto counts_GE = statistics.counts_GE;
   const auto groups = static_cast<int>(counts_GE.extent(0));
   Kokkos::parallel_for(
       "pleat::model::count_pairs",
-      Kokkos::RangePolicy<ExecSpace>(exec, 0, counts_E.extent(0)), KOKKOS_LAMBDA(const int e) {
+      Kokkos::RangePolicy<ExecSpace>(exec, 0, counts_E.extent(0)),
+      KOKKOS_LAMBDA(const int e) {
         for (int g = 0; g < groups; ++g) counts_E(e) += counts_GE(g, e);
       });
 }
 
+/// running_C += statistics_C, then statistics_C = running_C.
+void accumulate(const ExecSpace& exec, const DeviceView<double, 1>& statistics_C,
+                const DeviceView<double, 1>& running_C) {
+  Kokkos::parallel_for(
+      "pleat::model::accumulate",
+      Kokkos::RangePolicy<ExecSpace>(exec, 0, running_C.extent(0)),
+      KOKKOS_LAMBDA(const int i) {
+        running_C(i) += statistics_C(i);
+        statistics_C(i) = running_C(i);
+      });
+}
+
+/// dropped() += pairs that were chosen but are not sent.
+void count_dropped(const ExecSpace& exec,
+                   const DeviceView<const std::int32_t, 2>& index_TK,
+                   const DeviceView<const std::int32_t, 2>& sent_TK,
+                   const DeviceView<double, 0>& dropped) {
+  const auto choices = static_cast<std::int64_t>(index_TK.extent(1));
+  const auto pairs = static_cast<std::int64_t>(index_TK.size());
+  Kokkos::parallel_for(
+      "pleat::model::count_dropped", Kokkos::RangePolicy<ExecSpace>(exec, 0, 1),
+      KOKKOS_LAMBDA(const int) {
+        std::int64_t count = 0;
+        for (std::int64_t i = 0; i < pairs; ++i) {
+          const auto t = i / choices;
+          const auto k = i % choices;
+          count += index_TK(t, k) >= 0 && sent_TK(t, k) < 0 ? 1 : 0;
+        }
+        dropped() += static_cast<double>(count);
+      });
+}
+
+/// Statistics of the balance over all ranks of the scope, and the losses.
+template <class T>
+void sum_statistics(const Context& context, const plan::MoeConfig& moe,
+                    const MicroBatch& batch, MoeActivations<T>& activations,
+                    const LayerSums& sums) {
+  using A = Accumulator<T>;
+  const auto rows = row_groups(moe, batch);
+  auto& statistics = activations.statistics;
+  statistics = kernels::take_router_statistics<A>(context.kept, rows.groups, moe.experts);
+  kernels::router_statistics<A>(context.exec, score_of(moe.score), rows,
+                                activations.logits_TE, activations.scores_TE,
+                                activations.index_TK, batch.real_T, context.scratch,
+                                statistics);
+  count_pairs(context.exec, statistics.counts_GE, sums.counts_E);
+  if (!has_router_losses(moe)) return;
+  const bool global = moe.auxiliary_scope == plan::AuxiliaryScope::kGlobalBatch;
+  context.grid
+      .group(global ? comm::GroupName::kDataContextTensor
+                    : comm::GroupName::kContextTensor)
+      .all_reduce(statistics.all, comm::Reduction::kSum);
+  if (global) {
+    // The loss of the step is that of its tokens so far: the last micro-batch sets it.
+    accumulate(context.exec, statistics.all, sums.running_C);
+    Kokkos::deep_copy(context.exec, sums.losses, 0.0);
+  }
+  if (sums.reports_losses) {
+    kernels::router_losses<A>(context.exec, loss_options(moe), statistics, sums.losses);
+  }
+}
+
+/// What each expert's capacity lets through.
+template <class T>
+void drop(const Context& context, const plan::MoeConfig& moe, const MicroBatch& batch,
+          MoeActivations<T>& activations, const LayerSums* sums) {
+  activations.sent_TK = activations.index_TK;
+  if (moe.drop.capacity_factor == 0.0) return;
+  activations.sent_TK = context.saved.take<std::int32_t>(batch.tokens(), moe.top_k);
+  drop_over_capacity<T>(context, moe, batch, activations.index_TK, activations.weight_TK,
+                        activations.sent_TK);
+  if (sums == nullptr) return;
+  count_dropped(context.exec, activations.index_TK, activations.sent_TK, sums->dropped);
+}
+
 /// Logits, choices and weights; statistics and losses of the balance.
 template <class T>
-void route(const Context& context, const plan::ModelConfig& config, const MicroBatch& batch,
-           const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
-           MoeActivations<T>& activations, const RouterSums* sums) {
+void route(const Context& context, const plan::ModelConfig& config,
+           const MicroBatch& batch, const BlockTensors<T>& weights,
+           const DeviceView<const T, 2>& x_TD, MoeActivations<T>& activations,
+           const LayerSums* sums) {
   using A = Accumulator<T>;
   static_assert(std::is_same_v<A, T>, "narrower types convert the logits here");
   const PhaseScope phase(context.times, Phase::kRouter);
   const plan::MoeConfig& moe = config.moe;
   const auto tokens = batch.tokens();
-  const auto groups =
-      moe.auxiliary_scope == plan::AuxiliaryScope::kSequence ? batch.sequences : 1;
   activations.logits_TE = context.saved.take<A>(tokens, moe.experts);
   activations.scores_TE = context.saved.take<A>(tokens, moe.experts);
   activations.index_TK = context.saved.take<std::int32_t>(tokens, moe.top_k);
   activations.weight_TK = context.saved.take<A>(tokens, moe.top_k);
-  activations.statistics = {context.saved.take<double>(groups, moe.experts),
-                            context.saved.take<double>(groups, moe.experts),
-                            context.saved.take<double>(groups),
-                            context.saved.take<double>(groups)};
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_TD, weights.router_ED,
-                   T(0), activations.logits_TE);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_TD,
+                   weights.router_ED, T(0), activations.logits_TE);
   kernels::router_forward<A>(context.exec, router_options(moe), activations.logits_TE,
-                             batch.real_T, activations.scores_TE, activations.index_TK,
-                             activations.weight_TK);
-  kernels::router_statistics<A>(context.exec, activations.logits_TE, activations.scores_TE,
-                                activations.index_TK, batch.real_T, context.scratch,
-                                activations.statistics);
-  if (sums == nullptr) return;
-  kernels::router_losses<A>(context.exec, loss_options(moe), activations.statistics,
-                            sums->losses);
-  count_pairs<A>(context.exec, activations.statistics, sums->counts_E);
+                             weights.router_bias_E, batch.real_T, activations.scores_TE,
+                             activations.index_TK, activations.weight_TK);
+  if (sums != nullptr) sum_statistics<T>(context, moe, batch, activations, *sums);
+  drop<T>(context, moe, batch, activations, sums);
 }
 
 /// The gate and up projections of all experts.
 template <class T>
 void project_up(const Context& context, const Dispatcher<T>& dispatcher,
-                const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD, Arena& arena,
-                MoeActivations<T>& activations) {
+                const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+                Arena& arena, MoeActivations<T>& activations,
+                const Meanwhile& meanwhile = {}) {
   const auto& record = activations.record;
   activations.gate_up_R2F = arena.take<T>(record.rows, weights.w13_E2FD.extent(1));
   const ArenaScope scope(context.scratch);
   const auto x_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
   {
     const PhaseScope phase(context.times, Phase::kDispatch);
-    dispatcher.dispatch(context.exec, record, x_TD, x_RD);
+    dispatcher.dispatch(context.exec, record, x_TD, context.scratch, x_RD, meanwhile);
   }
   const PhaseScope phase(context.times, Phase::kExperts);
-  kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), x_RD, weights.w13_E2FD,
-                                T(0), activations.gate_up_R2F, record.offsets());
+  kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), x_RD,
+                                weights.w13_E2FD, T(0), activations.gate_up_R2F,
+                                record.offsets());
 }
 
 /// y_TD += what the routed experts contribute.
 template <class T>
 void routed_forward(const Context& context, const Dispatcher<T>& dispatcher,
                     const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
-                    MoeActivations<T>& activations, const DeviceView<T, 2>& y_TD) {
+                    MoeActivations<T>& activations, const DeviceView<T, 2>& y_TD,
+                    const Meanwhile& meanwhile) {
   auto& record = activations.record;
   {
     const PhaseScope phase(context.times, Phase::kDispatch);
-    dispatcher.plan(context.exec, activations.index_TK, context.saved, context.scratch, record);
+    dispatcher.plan(context.exec, activations.sent_TK, context.saved, context.scratch,
+                    record);
     activations.weight_R = context.saved.take<Accumulator<T>>(record.rows);
     dispatcher.dispatch_weights(context.exec, record, activations.weight_TK,
-                                activations.weight_R);
+                                context.scratch, activations.weight_R);
   }
   const ArenaScope scope(context.scratch);
-  // Kept memory is taken before any scratch, so that this also holds when both are one arena.
-  project_up<T>(context, dispatcher, weights, x_TD, context.inner(), activations);
+  // Kept memory is taken before any scratch, so that this also holds when both are one
+  // arena.
+  project_up<T>(context, dispatcher, weights, x_TD, context.inner(), activations,
+                meanwhile);
   const auto y_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
   {
     const PhaseScope phase(context.times, Phase::kExperts);
     const auto h_RF = context.scratch.take<T>(record.rows, weights.w2_EDF.extent(2));
-    kernels::swiglu_forward<T>(context.exec, activations.gate_up_R2F, activations.weight_R,
-                               h_RF);
-    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), h_RF, weights.w2_EDF,
-                                  T(0), y_RD, record.offsets());
+    kernels::swiglu_forward<T>(context.exec, activations.gate_up_R2F,
+                               activations.weight_R, h_RF);
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), h_RF,
+                                  weights.w2_EDF, T(0), y_RD, record.offsets());
   }
   const PhaseScope phase(context.times, Phase::kDispatch);
   const auto routed_TD = context.scratch.take<T>(x_TD.extent(0), x_TD.extent(1));
-  dispatcher.combine(context.exec, record, y_RD, routed_TD);
+  dispatcher.combine(context.exec, record, y_RD, context.scratch, routed_TD);
   kernels::add_in_place<T>(context.exec, routed_TD, y_TD);
 }
 
@@ -144,7 +243,8 @@ void shared_forward(const Context& context, const plan::ModelConfig& config,
 template <class T>
 void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
-                     const MoeActivations<T>& activations, const DeviceView<const T, 2>& dy_TD,
+                     const MoeActivations<T>& activations,
+                     const DeviceView<const T, 2>& dy_TD,
                      const BlockTensors<T>& gradients,
                      const DeviceView<Accumulator<T>, 2>& dweight_TK,
                      const DeviceView<T, 2>& dx_TD) {
@@ -159,22 +259,23 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
   const auto dweight_R = context.scratch.take<Accumulator<T>>(record.rows);
   {
     const PhaseScope phase(context.times, Phase::kDispatch);
-    dispatcher.dispatch(context.exec, record, dy_TD, row_RD);
+    dispatcher.dispatch(context.exec, record, dy_TD, context.scratch, row_RD);
   }
   {
     const PhaseScope phase(context.times, Phase::kExperts);
-    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, T(1), row_RD, weights.w2_EDF,
-                                  T(0), dh_RF, record.offsets());
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, T(1), row_RD,
+                                  weights.w2_EDF, T(0), dh_RF, record.offsets());
     // In place: gate_up becomes its gradient, dh becomes h.
     kernels::swiglu_backward<T>(context.exec, known.gate_up_R2F, known.weight_R, dh_RF,
                                 known.gate_up_R2F, dh_RF, dweight_R);
-    kernels::grouped_gemm_weights<T>(context.exec, T(1), row_RD, dh_RF, T(1), gradients.w2_EDF,
-                                     record.offsets());
+    kernels::grouped_gemm_weights<T>(context.exec, T(1), row_RD, dh_RF, T(1),
+                                     gradients.w2_EDF, record.offsets());
   }
   {
     const PhaseScope phase(context.times, Phase::kDispatch);
-    dispatcher.return_weights(context.exec, record, dweight_R, dweight_TK);
-    dispatcher.dispatch(context.exec, record, x_TD, row_RD);
+    dispatcher.return_weights(context.exec, record, dweight_R, context.scratch,
+                              dweight_TK);
+    dispatcher.dispatch(context.exec, record, x_TD, context.scratch, row_RD);
   }
   {
     const PhaseScope phase(context.times, Phase::kExperts);
@@ -184,29 +285,32 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
                                   weights.w13_E2FD, T(0), row_RD, record.offsets());
   }
   const PhaseScope phase(context.times, Phase::kDispatch);
-  dispatcher.combine(context.exec, record, row_RD, dx_TD);
+  dispatcher.combine(context.exec, record, row_RD, context.scratch, dx_TD);
 }
 
 /// dx_TD += through the router, by its choices' weights and by its losses.
 template <class T>
 void route_backward(const Context& context, const plan::ModelConfig& config,
                     const MicroBatch& batch, const BlockTensors<T>& weights,
-                    const DeviceView<const T, 2>& x_TD, const MoeActivations<T>& activations,
-                    double router_loss_scale,
+                    const DeviceView<const T, 2>& x_TD,
+                    const MoeActivations<T>& activations, double router_loss_scale,
                     const DeviceView<const Accumulator<T>, 2>& dweight_TK,
                     const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
   using A = Accumulator<T>;
   const PhaseScope phase(context.times, Phase::kRouter);
   const ArenaScope scope(context.scratch);
   const auto dlogits_TE = context.scratch.take<A>(batch.tokens(), config.moe.experts);
-  kernels::router_backward<A>(context.exec, router_options(config.moe), activations.scores_TE,
-                              activations.index_TK, activations.weight_TK, dweight_TK,
-                              dlogits_TE);
-  kernels::router_losses_backward<A>(context.exec, loss_options(config.moe), router_loss_scale,
-                                     activations.logits_TE, activations.scores_TE, batch.real_T,
-                                     activations.statistics, dlogits_TE);
-  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dlogits_TE, x_TD, T(1),
-                   gradients.router_ED);
+  kernels::router_backward<A>(context.exec, router_options(config.moe),
+                              activations.scores_TE, activations.index_TK,
+                              activations.weight_TK, dweight_TK, dlogits_TE);
+  if (has_router_losses(config.moe)) {
+    kernels::router_losses_backward<A>(context.exec, loss_options(config.moe),
+                                       router_loss_scale, row_groups(config.moe, batch),
+                                       activations.logits_TE, activations.scores_TE,
+                                       batch.real_T, activations.statistics, dlogits_TE);
+  }
+  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dlogits_TE, x_TD,
+                   T(1), gradients.router_ED);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dlogits_TE,
                    weights.router_ED, T(1), dx_TD);
 }
@@ -215,7 +319,8 @@ void route_backward(const Context& context, const plan::ModelConfig& config,
 template <class T>
 void shared_backward(const Context& context, const plan::ModelConfig& config,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
-                     const MoeActivations<T>& activations, const DeviceView<const T, 2>& dy_TD,
+                     const MoeActivations<T>& activations,
+                     const DeviceView<const T, 2>& dy_TD,
                      const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
   const PhaseScope phase(context.times, Phase::kDenseFfn);
   if (!config.moe.shared_gate) {
@@ -228,8 +333,8 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
   const auto dgate_T1 = context.scratch.take<T>(x_TD.extent(0), 1);
   kernels::sigmoid_gated_backward<T>(context.exec, activations.shared_gate_T1,
                                      activations.shared_out_TD, dy_TD, dout_TD, dgate_T1);
-  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dgate_T1, x_TD, T(1),
-                   gradients.shared_gate_1D);
+  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dgate_T1, x_TD,
+                   T(1), gradients.shared_gate_1D);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dgate_T1,
                    weights.shared_gate_1D, T(1), dx_TD);
   feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dout_TD,
@@ -239,47 +344,50 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
 }  // namespace
 
 template <class T>
-void moe_forward(const Context& context, const plan::ModelConfig& config,
-                 const Dispatcher<T>& dispatcher, const MicroBatch& batch,
-                 const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
-                 MoeActivations<T>& activations, const RouterSums* sums,
-                 const DeviceView<T, 2>& y_TD) {
-  route<T>(context, config, batch, weights, x_TD, activations, sums);
-  routed_forward<T>(context, dispatcher, weights, x_TD, activations, y_TD);
-  if (config.moe.shared_ffn > 0) {
-    shared_forward<T>(context, config, weights, x_TD, activations, y_TD);
+void moe_forward(const Context& context, const MoeSetup<T>& setup,
+                 const MicroBatch& batch, const BlockTensors<T>& weights,
+                 const DeviceView<const T, 2>& x_TD, MoeActivations<T>& activations,
+                 const LayerSums* sums, const DeviceView<T, 2>& y_TD) {
+  route<T>(context, setup.part, batch, weights, x_TD, activations, sums);
+  // While the tokens travel, the shared expert runs on those that are here.
+  Meanwhile shared;
+  if (setup.part.moe.shared_ffn > 0) {
+    shared = [&] {
+      shared_forward<T>(context, setup.part, weights, x_TD, activations, y_TD);
+    };
   }
+  routed_forward<T>(context, setup.dispatcher, weights, x_TD, activations, y_TD, shared);
 }
 
 template <class T>
-void moe_backward(const Context& context, const plan::ModelConfig& config,
-                  const Dispatcher<T>& dispatcher, const MicroBatch& batch,
-                  const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
+void moe_backward(const Context& context, const MoeSetup<T>& setup,
+                  const MicroBatch& batch, const BlockTensors<T>& weights,
+                  const DeviceView<const T, 2>& x_TD,
                   const MoeActivations<T>& activations, double router_loss_scale,
                   const DeviceView<const T, 2>& dy_TD, const BlockTensors<T>& gradients,
                   const DeviceView<T, 2>& dx_TD) {
   const ArenaScope scope(context.scratch);
   const auto dweight_TK =
-      context.scratch.take<Accumulator<T>>(batch.tokens(), config.moe.top_k);
-  routed_backward<T>(context, dispatcher, weights, x_TD, activations, dy_TD, gradients, dweight_TK,
-                  dx_TD);
-  route_backward<T>(context, config, batch, weights, x_TD, activations, router_loss_scale,
-                    dweight_TK, gradients, dx_TD);
-  if (config.moe.shared_ffn > 0) {
-    shared_backward<T>(context, config, weights, x_TD, activations, dy_TD, gradients, dx_TD);
+      context.scratch.take<Accumulator<T>>(batch.tokens(), setup.part.moe.top_k);
+  routed_backward<T>(context, setup.dispatcher, weights, x_TD, activations, dy_TD,
+                     gradients, dweight_TK, dx_TD);
+  route_backward<T>(context, setup.part, batch, weights, x_TD, activations,
+                    router_loss_scale, dweight_TK, gradients, dx_TD);
+  if (setup.part.moe.shared_ffn > 0) {
+    shared_backward<T>(context, setup.part, weights, x_TD, activations, dy_TD, gradients,
+                       dx_TD);
   }
 }
 
-#define PLEAT_INSTANTIATE(T)                                                                   \
-  template void moe_forward<T>(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,    \
-                            const MicroBatch&, const BlockTensors<T>&,                         \
-                            const DeviceView<const T, 2>&, MoeActivations<T>&,                 \
-                            const RouterSums*, const DeviceView<T, 2>&);                       \
-  template void moe_backward<T>(const Context&, const plan::ModelConfig&, const Dispatcher<T>&,   \
-                             const MicroBatch&, const BlockTensors<T>&,                        \
-                             const DeviceView<const T, 2>&, const MoeActivations<T>&, double,  \
-                             const DeviceView<const T, 2>&, const BlockTensors<T>&,            \
-                             const DeviceView<T, 2>&);
+#define PLEAT_INSTANTIATE(T)                                                          \
+  template void moe_forward<T>(const Context&, const MoeSetup<T>&, const MicroBatch&, \
+                               const BlockTensors<T>&, const DeviceView<const T, 2>&, \
+                               MoeActivations<T>&, const LayerSums*,                  \
+                               const DeviceView<T, 2>&);                              \
+  template void moe_backward<T>(                                                      \
+      const Context&, const MoeSetup<T>&, const MicroBatch&, const BlockTensors<T>&,  \
+      const DeviceView<const T, 2>&, const MoeActivations<T>&, double,                \
+      const DeviceView<const T, 2>&, const BlockTensors<T>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
 #undef PLEAT_INSTANTIATE

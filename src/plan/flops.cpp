@@ -6,6 +6,9 @@
 namespace pleat::plan {
 namespace {
 
+/// Two operations for each weight that a token meets, forward once and backward twice.
+constexpr double kPerWeight = 6.0;
+
 /// Weights of the projections q, k, v and output.
 std::int64_t attention_matrices(const ModelConfig& config) {
   return config.hidden * (config.qkv_size() + config.q_size());
@@ -36,6 +39,12 @@ std::int64_t active_ffn_matrices(const ModelConfig& config, bool is_moe) {
                          config.moe.top_k * config.moe.ffn + config.moe.shared_ffn);
 }
 
+/// Of one layer, q k^T and the weighted sum of v: 4 q_size per visible position, three
+/// times.
+double full_scores(const ModelConfig& config, std::int64_t sequence) {
+  return 12.0 * static_cast<double>(config.q_size()) * static_cast<double>(sequence);
+}
+
 }  // namespace
 
 ParameterCount count_parameters(const ModelConfig& config) {
@@ -53,19 +62,24 @@ ParameterCount count_parameters(const ModelConfig& config) {
   return count;
 }
 
+double layer_flops_per_token(const ModelConfig& config, bool is_moe,
+                             std::int64_t sequence) {
+  return kPerWeight * static_cast<double>(attention_matrices(config) +
+                                          active_ffn_matrices(config, is_moe)) +
+         0.5 * full_scores(config, sequence);
+}
+
+double head_flops_per_token(const ModelConfig& config) {
+  return kPerWeight * static_cast<double>(config.hidden * config.vocab);
+}
+
 FlopCount training_flops_per_token(const ModelConfig& config, std::int64_t sequence) {
-  // Two operations for each weight that a token meets, forward once and backward twice.
-  constexpr double kPerWeight = 6.0;
-  double weights = static_cast<double>(config.hidden * config.vocab);
-  for (const bool is_moe : config.moe_layer) {
-    weights += static_cast<double>(attention_matrices(config) +
-                                   active_ffn_matrices(config, is_moe));
-  }
-  // q k^T and the weighted sum of v: 4 q_size per visible position, again three times.
-  const double scores = 12.0 * static_cast<double>(config.layers) *
-                        static_cast<double>(config.q_size()) *
-                        static_cast<double>(sequence);
-  return {kPerWeight * weights + scores, kPerWeight * weights + 0.5 * scores};
+  double causal = head_flops_per_token(config);
+  for (const bool is_moe : config.moe_layer)
+    causal += layer_flops_per_token(config, is_moe, sequence);
+  const double halved =
+      0.5 * static_cast<double>(config.layers) * full_scores(config, sequence);
+  return {causal + halved, causal};
 }
 
 }  // namespace pleat::plan

@@ -3,13 +3,17 @@
 /// \brief Counts what the layers of model/ take from their arenas; docs/memory.md has the
 /// sums as formulas and compares them with measurements.
 ///
-/// Legend: T tokens of a rank, K experts per token, R = T K rows at the experts, D
-/// hidden, Q row of the fused projection, O = heads head_dim, E experts, F ffn of an
-/// expert, G ffn of the dense layer or of the shared expert. Element counts are doubles:
-/// they feed sums only.
+/// Legend, all of one rank: T tokens of the residual stream, U = T tensor tokens in
+/// attention, dense layers and shared expert, K experts per token, R rows at the experts,
+/// D hidden, Q row of the fused projection, O = heads head_dim, H heads, C elements of
+/// keys and values in a row, E experts of a layer (of all ranks), F ffn of an expert, G
+/// ffn of the dense layer or of the shared expert. Element counts are doubles: they feed
+/// sums only.
 #include "pleat/plan/memory.hpp"
 
 #include <algorithm>
+
+#include "pleat/base/error.hpp"
 
 namespace pleat::plan {
 namespace {
@@ -17,47 +21,56 @@ namespace {
 /// Of the process before it has a model, measured: code, MPI, HDF5, BLAS buffers.
 constexpr double kProgramBytes = 40.0 * 1024 * 1024;
 
+double real(std::int64_t n) { return static_cast<double>(n); }
+
 /// The extents on one rank.
 struct Extents {
-  double t, r, k, d, q, o, h, e, f, g_dense, g_shared, vocab;
+  double t, u, r, k, d, q, o, h, c, e, f, g_dense, g_shared, vocab;
   bool qk_norm, shared_gate;
+  bool cuts_rows;   ///< tensor > 1: rows are gathered and results scattered
+  bool sends_rows;  ///< expert * expert_tensor > 1
+  bool sends_keys;  ///< context > 1
 };
 
 Extents extents_of(const ModelConfig& config, const MemoryRequest& request) {
   const Mapping& map = request.mapping;
-  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  const double sequence_parts = real(map.context * map.tensor);
   const double tensor = real(map.tensor);
   Extents x{};
-  x.t = real(request.batch.micro * request.batch.sequence) / sequence_parts;
+  x.u = real(request.batch.micro * request.batch.sequence) / real(map.context);
+  x.t = x.u / tensor;
   x.k = real(config.moe.top_k);
-  // Each of the expert-tensor ranks sees the rows of all of them.
+  // In the mean as many rows come as go; each expert-tensor rank sees the rows of all of
+  // them.
   x.r = x.t * x.k * real(map.expert_tensor);
   x.d = real(config.hidden);
-  // Heads are cut by tensor, the sequence is whole over it: T Q and T O stay as they are.
-  x.q = real(config.qkv_size());
-  x.o = real(config.q_size());
-  x.h = real(config.heads);
+  const double kv_heads = std::max(1.0, real(config.kv_heads) / tensor);
+  x.c = 2.0 * kv_heads * real(config.head_dim);
+  x.h = real(config.heads) / tensor;
+  x.o = x.h * real(config.head_dim);
+  x.q = x.o + x.c;
   x.e = real(config.moe.experts);
   x.f = real(config.moe.ffn) / real(map.expert_tensor);
-  x.g_dense = real(config.ffn);
-  x.g_shared = real(config.moe.shared_ffn);
-  x.vocab = real(config.vocab) / tensor;
+  x.g_dense = real(config.ffn) / tensor;
+  x.g_shared = real(config.moe.shared_ffn) / tensor;
+  x.vocab = real((config.vocab + map.tensor - 1) / map.tensor);
   x.qk_norm = config.qk_norm;
   x.shared_gate = config.moe.shared_gate;
+  x.cuts_rows = map.tensor > 1;
+  x.sends_rows = map.expert * map.expert_tensor > 1;
+  x.sends_keys = map.context > 1;
   return x;
 }
 
 /// What `selective` computes again: attention core and the gate and up projections.
 double inner_elements(const Extents& x, bool is_moe) {
-  const double attention = x.t * (x.o + x.h);
-  if (!is_moe) return attention + 2.0 * x.t * x.g_dense;
-  return attention + 2.0 * x.r * x.f + 2.0 * x.t * x.g_shared;
+  const double attention = x.u * (x.o + x.h);
+  if (!is_moe) return attention + 2.0 * x.u * x.g_dense;
+  return attention + 2.0 * x.r * x.f + 2.0 * x.u * x.g_shared;
 }
 
 /// What every mode but `full` keeps of a block, its output not counted.
 double outer_elements(const Extents& x, bool is_moe, double scalar_bytes) {
-  const double attention = x.t * (x.d + 1.0 + x.q + (x.qk_norm ? x.q : 0.0));
+  const double attention = x.t * (x.d + 1.0) + x.u * x.q * (x.qk_norm ? 2.0 : 1.0);
   const double middle = x.t * (2.0 * x.d + 1.0);
   if (!is_moe) return attention + middle;
   // Logits, scores, weights; indices in 4 bytes, the permutation twice in 8.
@@ -66,18 +79,31 @@ double outer_elements(const Extents& x, bool is_moe, double scalar_bytes) {
   return attention + middle + router + gate;
 }
 
+/// A SwiGLU in the backward pass: gathered input and gradient, hidden rows, scattered
+/// result.
+double swiglu_scratch(const Extents& x, double g, bool again) {
+  return x.u * g * (again ? 3.0 : 1.0) + (x.cuts_rows ? 3.0 * x.u * x.d : 0.0);
+}
+
 /// Largest scratch of the backward pass of a feed-forward half, with the gradient of its
 /// norm.
 double feed_forward_scratch(const Extents& x, bool is_moe, bool again) {
-  if (!is_moe) return x.t * x.d + x.t * x.g_dense * (again ? 3.0 : 1.0);
-  const double routed = x.r * (x.d + x.f + 1.0 + (again ? 2.0 * x.f : 0.0));
+  if (!is_moe) return x.t * x.d + swiglu_scratch(x, x.g_dense, again);
+  // Rows wait in a buffer of their own until they are sent.
+  const double routed = x.r * (x.d + x.f + 1.0 + (again ? 2.0 * x.f : 0.0)) +
+                        (x.sends_rows ? x.t * x.k * x.d : 0.0);
   const double shared =
-      x.t * (x.g_shared * (again ? 3.0 : 1.0) + (x.shared_gate ? x.d + 1.0 : 0.0));
+      swiglu_scratch(x, x.g_shared, again) + (x.shared_gate ? x.t * (x.d + 1.0) : 0.0);
   return x.t * (x.d + x.k) + std::max({routed, shared, x.t * x.e});
 }
 
 double attention_scratch(const Extents& x, bool again) {
-  return x.t * (x.q + x.o + x.h + x.d + (again ? x.o + x.h : 0.0));
+  // Keys and values, and their gradients: one piece in use, one on its way.
+  const double keys = x.sends_keys ? 4.0 * x.u * x.c : 0.0;
+  const double gathered = x.cuts_rows ? x.u * x.d : 0.0;
+  const double core = x.u * (x.o + x.h) + keys + gathered;
+  const double projection = x.t * x.d + 2.0 * gathered;
+  return x.u * x.q + std::max(core, projection) + (again ? x.u * (x.o + x.h) : 0.0);
 }
 
 double block_scratch(const Extents& x, bool is_moe, bool again) {
@@ -88,88 +114,104 @@ double block_scratch(const Extents& x, bool is_moe, bool again) {
 double head_chunk_tokens(const Extents& x, double scalar_bytes) {
   constexpr double kChunkBytes = 32.0 * 1024 * 1024;
   constexpr double kSmallestChunk = 128.0;
-  return std::min(x.t, std::max(kSmallestChunk, kChunkBytes / (x.vocab * scalar_bytes)));
+  return std::min(x.u, std::max(kSmallestChunk, kChunkBytes / (x.vocab * scalar_bytes)));
 }
 
-/// Largest value of `elements(is_moe)` over the kinds of layers that the model has.
+bool holds(const StageLoad& stage, bool is_moe) {
+  return std::any_of(stage.chunks.begin(), stage.chunks.end(),
+                     [&](const ChunkLoad& chunk) {
+                       return (is_moe ? chunk.moe_layers : chunk.dense_layers) > 0;
+                     });
+}
+
+/// Largest value of `elements(is_moe)` over the kinds of layers that the stage has.
 template <class Elements>
-double largest(const ModelConfig& config, const Elements& elements) {
-  return std::max(config.has_moe_layers() ? elements(true) : 0.0,
-                  config.has_dense_layers() ? elements(false) : 0.0);
+double largest(const StageLoad& stage, const Elements& elements) {
+  return std::max(holds(stage, true) ? elements(true) : 0.0,
+                  holds(stage, false) ? elements(false) : 0.0);
 }
 
-/// Kept from forward to backward, over the layers of one stage.
-double kept_elements(const ModelConfig& config, const Extents& x, Recompute recompute,
+/// Kept of one micro-batch by a chunk: the input of each layer, the output of the last
+/// one, and what the layers keep themselves.
+double kept_elements(const ChunkLoad& chunk, const Extents& x, Recompute recompute,
                      double scalar_bytes) {
-  double sum = x.t * (2.0 * x.d + 1.0);  // embedding and final norm
-  for (const bool is_moe : config.moe_layer) {
-    sum += x.t * x.d;
-    if (recompute != Recompute::kFull) sum += outer_elements(x, is_moe, scalar_bytes);
-    if (recompute == Recompute::kNone) sum += inner_elements(x, is_moe);
+  double sum = x.t * x.d;
+  for (const bool is_moe : {true, false}) {
+    const double layers = real(is_moe ? chunk.moe_layers : chunk.dense_layers);
+    sum += layers * x.t * x.d;
+    if (recompute != Recompute::kFull)
+      sum += layers * outer_elements(x, is_moe, scalar_bytes);
+    if (recompute == Recompute::kNone) sum += layers * inner_elements(x, is_moe);
   }
   return sum;
 }
 
-/// Micro-batches whose activations the first stage of a 1F1B pipeline holds at once, as a
-/// share of the layers: `pipeline` micro-batches of 1 / `pipeline` of the layers, or
-/// fewer.
-double share_in_flight(const MemoryRequest& request) {
+/// Weights, their gradients, and the moments.
+void add_state(const ModelConfig& config, const MemoryRequest& request,
+               const StageLoad& stage, MemoryUse& use) {
   const Mapping& map = request.mapping;
-  const auto micro_batches = request.batch.global / (request.batch.micro * map.data);
-  return static_cast<double>(
-             std::min(map.pipeline, std::max<std::int64_t>(1, micro_batches))) /
-         static_cast<double>(map.pipeline);
+  const double bytes = real(request.scalar_bytes);
+  const double dense_ranks = real(map.data * map.context);
+  const double expert_ranks = real(map.expert_data);
+  const LocalParameters local = local_parameters(config, map, stage);
+  const double share =
+      real(local.dense) / dense_ranks + real(local.experts) / expert_ranks;
+  use.optimizer = 2.0 * bytes * (real(local.outside) / dense_ranks + share);
+  use.parameters = bytes * real(local.total());
+  if (request.sharding == Sharding::kParameters) {
+    // The layer at work and the next one are whole.
+    const double whole = largest(stage, [&](bool is_moe) {
+      return real(layer_parameters(config, map, is_moe).total());
+    });
+    use.parameters = bytes * (real(local.outside) + share + 2.0 * whole);
+  }
+  use.gradients = use.parameters;
+}
+
+void add_workspace(const MemoryRequest& request, const StageLoad& stage, const Extents& x,
+                   MemoryUse& use) {
+  const double bytes = real(request.scalar_bytes);
+  const bool again = request.recompute == Recompute::kSelective;
+  const double block =
+      largest(stage, [&](bool is_moe) { return block_scratch(x, is_moe, again); });
+  const double logits = stage.head ? head_chunk_tokens(x, bytes) * x.vocab : 0.0;
+  // The head sees the rows of all tensor ranks, and scatters their gradients.
+  const double head =
+      stage.head ? x.t * x.d + logits + (x.cuts_rows ? 2.0 * x.u * x.d : 0.0) : 0.0;
+  // Between stages: what comes next and what is still on its way out.
+  const double messages = request.mapping.pipeline > 1 ? 2.0 * x.t * x.d : 0.0;
+  use.logits = bytes * logits;
+  use.workspace = bytes * (x.t * x.d + messages + std::max(block, head));
 }
 
 }  // namespace
 
 double MemoryUse::total() const {
-  return parameters + gradients + optimizer + activations + recomputed + workspace + program;
-}
-
-LocalParameters local_parameters(const ModelConfig& config, const Mapping& mapping) {
-  std::int64_t moe_layers = 0;
-  for (const bool is_moe : config.moe_layer) moe_layers += is_moe ? 1 : 0;
-  const std::int64_t experts =
-      moe_layers * config.moe.experts * 3 * config.hidden * config.moe.ffn;
-  const std::int64_t embedding = config.vocab * config.hidden;
-  const std::int64_t outside = (config.tied ? 1 : 2) * embedding;
-  const std::int64_t inside = count_parameters(config).total - experts - outside;
-  // The ends of the pipeline hold one of embedding and head each.
-  const std::int64_t held = mapping.pipeline > 1 ? embedding : outside;
-  return {(inside / mapping.pipeline + held) / mapping.tensor,
-          experts / (mapping.pipeline * mapping.expert * mapping.expert_tensor)};
+  return parameters + gradients + optimizer + activations + recomputed + workspace +
+         program;
 }
 
 MemoryUse training_memory(const ModelConfig& config, const MemoryRequest& request) {
-  const Mapping& map = request.mapping;
+  PLEAT_ASSERT(request.mapping.pipeline == 1 || !request.stage.chunks.empty(),
+               "memory of which of {} stages?", request.mapping.pipeline);
+  const StageLoad stage =
+      request.stage.chunks.empty() ? whole_model(config) : request.stage;
   const Extents x = extents_of(config, request);
-  const auto bytes = static_cast<double>(request.scalar_bytes);
-  const bool full = request.recompute == Recompute::kFull;
-  const bool again = request.recompute == Recompute::kSelective;
-
-  const LocalParameters local = local_parameters(config, map);
-  const auto dense = static_cast<double>(local.dense);
-  const auto experts = static_cast<double>(local.experts);
+  const double bytes = real(request.scalar_bytes);
   MemoryUse use;
-  use.parameters = bytes * (dense + experts);
-  use.gradients = use.parameters;
-  use.optimizer = 2.0 * bytes *
-                  (dense / static_cast<double>(map.data * map.context) +
-                   experts / static_cast<double>(map.expert_data));
-  use.activations = bytes * share_in_flight(request) *
-                    kept_elements(config, x, request.recompute, bytes);
-  if (full) {
+  add_state(config, request, stage, use);
+  for (const ChunkLoad& chunk : stage.chunks) {
+    use.activations += bytes * real(chunk.micro_batches) *
+                       kept_elements(chunk, x, request.recompute, bytes);
+  }
+  if (stage.head) use.activations += bytes * x.t * (x.d + 1.0);  // final norm
+  if (request.recompute == Recompute::kFull) {
     use.recomputed =
-        bytes * largest(config, [&](bool is_moe) {
+        bytes * largest(stage, [&](bool is_moe) {
           return x.t * x.d + outer_elements(x, is_moe, bytes) + inner_elements(x, is_moe);
         });
   }
-  const double block =
-      largest(config, [&](bool is_moe) { return block_scratch(x, is_moe, again); });
-  const double logits = head_chunk_tokens(x, bytes) * x.vocab;
-  use.logits = bytes * logits;
-  use.workspace = bytes * (x.t * x.d + std::max(block, x.t * x.d + logits));
+  add_workspace(request, stage, x, use);
   use.program = kProgramBytes;
   return use;
 }

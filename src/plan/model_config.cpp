@@ -59,6 +59,50 @@ void validate_pattern(const ModelConfig& config) {
       config.ffn, kLargestFfn);
 }
 
+void validate_groups(const MoeConfig& moe) {
+  PLEAT_REQUIRE(moe.groups >= 1 && moe.experts % moe.groups == 0, InputError, "PL0620",
+                "moe.groups = {} does not divide moe.experts = {}\n"
+                "HINT: the groups are equal runs of experts; 1 switches them off.",
+                moe.groups, moe.experts);
+  const std::int64_t size = moe.experts / moe.groups;
+  PLEAT_REQUIRE(moe.groups == 1 || size >= 2, InputError, "PL0620",
+                "moe.groups = {} leaves one expert in each group\n"
+                "HINT: a group is judged by its two best experts; choose fewer groups.",
+                moe.groups);
+  PLEAT_REQUIRE(moe.top_groups >= 1 && moe.top_groups <= moe.groups, InputError, "PL0620",
+                "moe.top_groups = {}: expected 1 to moe.groups = {}", moe.top_groups,
+                moe.groups);
+  PLEAT_REQUIRE(moe.top_k <= moe.top_groups * size, InputError, "PL0620",
+                "moe.top_k = {}, but moe.top_groups = {} groups have {} experts\n"
+                "HINT: raise moe.top_groups, or lower moe.top_k or moe.groups.",
+                moe.top_k, moe.top_groups, moe.top_groups * size);
+}
+
+void validate_router_numbers(const MoeConfig& moe) {
+  for (const double coefficient : {moe.auxiliary_coefficient, moe.z_coefficient}) {
+    PLEAT_REQUIRE(std::isfinite(coefficient) && coefficient >= 0.0, InputError, "PL0605",
+                  "a loss coefficient of [moe] is {}: expected a number of at least 0",
+                  coefficient);
+  }
+  PLEAT_REQUIRE(std::isfinite(moe.bias_update_rate) && moe.bias_update_rate >= 0.0,
+                InputError, "PL0605",
+                "moe.bias_update_rate = {}: expected a number of at least 0",
+                moe.bias_update_rate);
+  PLEAT_REQUIRE(std::isfinite(moe.routed_scale) && moe.routed_scale > 0.0, InputError,
+                "PL0605", "moe.routed_scale = {}: expected a positive number",
+                moe.routed_scale);
+}
+
+void validate_dropping(const DropConfig& drop) {
+  PLEAT_REQUIRE(std::isfinite(drop.capacity_factor) && drop.capacity_factor >= 0.0,
+                InputError, "PL0621",
+                "moe.drop.capacity_factor = {}: expected a number of at least 0",
+                drop.capacity_factor);
+  PLEAT_REQUIRE(!drop.pad || drop.active(), InputError, "PL0621",
+                "moe.drop.pad = true, but experts have no capacity to be filled up to\n"
+                "HINT: set moe.drop.capacity_factor, or leave moe.drop.pad out.");
+}
+
 void validate_moe(const MoeConfig& moe) {
   require_size("moe.experts", moe.experts, 4096);
   require_size("moe.ffn", moe.ffn, kLargestFfn);
@@ -70,11 +114,9 @@ void validate_moe(const MoeConfig& moe) {
   PLEAT_REQUIRE(!moe.shared_gate || moe.shared_ffn > 0, InputError, "PL0609",
                 "moe.shared_gate = true, but there is no shared expert\n"
                 "HINT: set moe.shared_ffn, or leave the gate out.");
-  for (const double coefficient : {moe.auxiliary_coefficient, moe.z_coefficient}) {
-    PLEAT_REQUIRE(std::isfinite(coefficient) && coefficient >= 0.0, InputError, "PL0605",
-                  "a loss coefficient of [moe] is {}: expected a number of at least 0",
-                  coefficient);
-  }
+  validate_groups(moe);
+  validate_router_numbers(moe);
+  validate_dropping(moe.drop);
 }
 
 }  // namespace

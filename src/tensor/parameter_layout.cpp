@@ -1,27 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/tensor/parameter_layout.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
+#include <tuple>
 
 #include "pleat/base/error.hpp"
 
 namespace pleat::tensor {
+namespace {
 
-std::int64_t element_count(const Shape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
 }
 
-void ParameterLayout::add_block(std::vector<ParameterSpec> block) {
-  PLEAT_ASSERT(size_ == 0, "blocks come before finalize()");
-  PLEAT_ASSERT(!block.empty(), "a block has at least one tensor");
-  block_begin_.push_back(parameters_.size());
-  for (const ParameterSpec& parameter : block) {
-    PLEAT_ASSERT(parameter.group == block.front().group &&
-                     parameter.decayed() == block.front().decayed(),
-                 "'{}' does not belong into the block of '{}'", parameter.name,
-                 block.front().name);
+/// Appends a run, or lengthens the last one where it is of the same kind.
+void append(std::vector<Segment>& segments, const Segment& next) {
+  if (!segments.empty()) {
+    Segment& last = segments.back();
+    if (last.decayed == next.decayed && last.counted == next.counted) {
+      last.range.end = next.range.end;
+      return;
+    }
+    last.range.end = next.range.begin;  // padding goes with what is before it
   }
+  segments.push_back(next);
+}
+
+}  // namespace
+
+std::int64_t element_count(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
+                         std::multiplies<>());
+}
+
+Range intersection(const Range& a, const Range& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+std::int64_t ShardCounts::of(Group group) const {
+  if (group == Group::kDense) return dense;
+  return group == Group::kReplicated ? replicated : expert;
+}
+
+void ParameterLayout::add_block(std::int64_t unit, std::vector<ParameterSpec> block) {
+  PLEAT_ASSERT(buckets_.empty(), "blocks come before finalize()");
+  PLEAT_ASSERT(!block.empty(), "a block has at least one tensor");
+  const ParameterSpec& front = block.front();
+  for (const ParameterSpec& parameter : block) {
+    PLEAT_ASSERT(parameter.group == front.group && parameter.decayed() == front.decayed(),
+                 "'{}' does not belong into the block of '{}'", parameter.name,
+                 front.name);
+  }
+  const std::size_t first = parameters_.size();
+  blocks_.push_back({unit, front.group, front.decayed(), first, first + block.size()});
   for (ParameterSpec& parameter : block) {
     if (parameter.local_shape.empty()) {
       parameter.local_shape = parameter.global_shape;
@@ -33,25 +66,44 @@ void ParameterLayout::add_block(std::vector<ParameterSpec> block) {
   }
 }
 
-void ParameterLayout::finalize() {
-  block_begin_.push_back(parameters_.size());
-  std::int64_t offset = 0;
-  for (const Group group : {Group::kDense, Group::kExpert}) {
-    for (const bool decayed : {true, false}) {
-      const std::int64_t begin = offset;
-      for (std::size_t block = 0; block + 1 < block_begin_.size(); ++block) {
-        const ParameterSpec& first = parameters_[block_begin_[block]];
-        if (first.group != group || first.decayed() != decayed) continue;
-        for (std::size_t i = block_begin_[block]; i < block_begin_[block + 1]; ++i) {
-          parameters_[i].offset = offset;
-          offset += parameters_[i].local_count();
-        }
-        offset = (offset + kAlignment - 1) / kAlignment * kAlignment;
-      }
-      if (offset > begin) segments_.push_back({begin, offset, group, decayed});
-    }
+void ParameterLayout::place_block(const Block& block, Bucket& bucket) {
+  for (std::size_t i = block.first; i < block.last; ++i) {
+    ParameterSpec& parameter = parameters_[i];
+    parameter.offset = size_;
+    size_ += parameter.local_count();
+    append(bucket.segments,
+           {{parameter.offset, size_}, block.decayed, parameter.counted});
   }
-  size_ = offset;
+  size_ = round_up(size_, kAlignment);
+}
+
+void ParameterLayout::close_bucket(Bucket& bucket) {
+  size_ = bucket.range.begin +
+          round_up(size_ - bucket.range.begin, kAlignment * bucket.shards);
+  bucket.range.end = size_;
+  bucket.segments.back().range.end = size_;
+  buckets_.push_back(std::move(bucket));
+}
+
+void ParameterLayout::finalize(const ShardCounts& shards) {
+  std::vector<Block> order = blocks_;
+  std::stable_sort(order.begin(), order.end(), [](const Block& a, const Block& b) {
+    return std::tuple(a.unit, a.group, !a.decayed) <
+           std::tuple(b.unit, b.group, !b.decayed);
+  });
+  for (std::size_t i = 0; i < order.size();) {
+    Bucket bucket{.unit = order[i].unit,
+                  .group = order[i].group,
+                  .range = {size_, size_},
+                  .shards = shards.of(order[i].group),
+                  .segments = {}};
+    for (; i < order.size() && order[i].unit == bucket.unit &&
+           order[i].group == bucket.group;
+         ++i) {
+      place_block(order[i], bucket);
+    }
+    close_bucket(bucket);
+  }
 }
 
 const ParameterSpec& ParameterLayout::at(std::string_view name) const {
@@ -66,7 +118,8 @@ bool ParameterLayout::contains(std::string_view name) const {
 
 std::int64_t ParameterLayout::global_count() const {
   std::int64_t count = 0;
-  for (const ParameterSpec& parameter : parameters_) count += element_count(parameter.global_shape);
+  for (const ParameterSpec& parameter : parameters_)
+    count += element_count(parameter.global_shape);
   return count;
 }
 

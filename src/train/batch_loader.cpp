@@ -1,47 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/batch_loader.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "pleat/base/error.hpp"
+#include "pleat/model/context_attention.hpp"
 
 namespace pleat::train {
 namespace {
 
+using comm::Axis;
+
+/// The held positions of each sequence, to the device.
 template <class T>
-void copy_rows(const ExecSpace& exec, const HostView<T, 2>& host_BS, std::int64_t first_row,
-               const DeviceView<T, 1>& device_T) {
-  const auto row_size = static_cast<std::int64_t>(host_BS.extent(1));
-  const HostView<T, 1> source(host_BS.data() + first_row * row_size, device_T.extent(0));
-  Kokkos::deep_copy(exec, device_T, source);
+void copy_positions(const HostView<T, 2>& host_BL, const HostView<std::int64_t, 1>& positions_S,
+                    std::int64_t round, const DeviceView<T, 3>& device_XBS) {
+  const auto target_BS = Kokkos::subview(device_XBS, round, Kokkos::ALL, Kokkos::ALL);
+  const auto staged_BS = Kokkos::create_mirror_view(Kokkos::HostSpace(), target_BS);
+  for (std::size_t b = 0; b < host_BL.extent(0); ++b) {
+    for (std::size_t s = 0; s < positions_S.extent(0); ++s) {
+      staged_BS(b, s) = host_BL(b, positions_S(s));
+    }
+  }
+  Kokkos::deep_copy(target_BS, staged_BS);
+}
+
+/// Rows first .. first + count - 1 of a round.
+template <class T>
+DeviceView<const T, 1> rows(const DeviceView<T, 3>& all_XBS, std::int64_t round,
+                            std::int64_t first, std::int64_t count) {
+  const auto size = static_cast<std::int64_t>(all_XBS.extent(1) * all_XBS.extent(2));
+  return DeviceView<const T, 1>(all_XBS.data() + round * size + first, count);
 }
 
 }  // namespace
 
-BatchLoader::BatchLoader(std::int64_t sequence, std::int64_t micro, std::int64_t global)
-    : sequence_(sequence),
+BatchLoader::BatchLoader(const comm::Grid& grid, std::int64_t sequence, std::int64_t micro,
+                         std::int64_t micro_batches)
+    : grid_(grid),
+      sequence_(sequence),
       micro_(micro),
-      global_(global),
-      host_{HostView<std::int32_t, 2>("pleat::train::tokens", global, sequence),
-            HostView<std::int32_t, 2>("pleat::train::labels", global, sequence),
-            HostView<std::uint8_t, 2>("pleat::train::loss_mask", global, sequence),
-            HostView<std::uint8_t, 2>("pleat::train::real", global, sequence)},
-      tokens_T_("pleat::train::micro_tokens", micro * sequence),
-      labels_T_("pleat::train::micro_labels", micro * sequence),
-      loss_mask_T_("pleat::train::micro_loss_mask", micro * sequence),
-      real_T_("pleat::train::micro_real", micro * sequence) {
-  PLEAT_ASSERT(global % micro == 0, "{} sequences are not whole micro-batches of {}", global,
-               micro);
+      micro_batches_(micro_batches),
+      rounds_((micro_batches + grid.degree(Axis::kData) - 1) / grid.degree(Axis::kData)),
+      held_(sequence / grid.degree(Axis::kContext)),
+      host_{HostView<std::int32_t, 2>("pleat::train::tokens", micro, sequence),
+            HostView<std::int32_t, 2>("pleat::train::labels", micro, sequence),
+            HostView<std::uint8_t, 2>("pleat::train::loss_mask", micro, sequence),
+            HostView<std::uint8_t, 2>("pleat::train::real", micro, sequence)},
+      positions_S_("pleat::train::positions", held_),
+      tokens_("pleat::train::step_tokens", rounds_, micro, held_),
+      labels_("pleat::train::step_labels", rounds_, micro, held_),
+      loss_mask_("pleat::train::step_loss_mask", rounds_, micro, held_),
+      real_("pleat::train::step_real", rounds_, micro, held_) {
+  const auto positions = model::context_positions(sequence, grid.degree(Axis::kContext),
+                                                  grid.coordinate(Axis::kContext));
+  std::copy(positions.begin(), positions.end(), positions_S_.data());
+}
+
+std::int64_t BatchLoader::number(std::int64_t round) const {
+  return round * grid_.degree(Axis::kData) + grid_.coordinate(Axis::kData);
 }
 
 void BatchLoader::load_training(const io::TokenData& data, std::int64_t first) {
-  data.training_batch(first, host_);
+  load(data, Split::kTraining, first, micro_batches_ * micro_);
 }
 
 void BatchLoader::load_validation(const io::TokenData& data, std::int64_t first,
                                   std::int64_t count) {
-  data.validation_batch(first, host_);
-  for (std::int64_t b = count; b < global_; ++b) {
+  load(data, Split::kValidation, first, count);
+}
+
+void BatchLoader::load(const io::TokenData& data, Split split, std::int64_t first,
+                       std::int64_t count) {
+  valid_ = 0;
+  for (std::int64_t round = 0; round < rounds_; ++round) {
+    const std::int64_t sequence = number(round) * micro_;
+    if (sequence < count) {
+      split == Split::kTraining ? data.training_batch(first + sequence, host_)
+                                : data.validation_batch(first + sequence, host_);
+    }
+    mask_from(std::clamp<std::int64_t>(count - sequence, 0, micro_));
+    const std::uint8_t* mask = host_.loss_mask_BS.data();
+    valid_ += std::accumulate(mask, mask + host_.loss_mask_BS.size(), std::int64_t{0});
+    copy_round(round);
+  }
+}
+
+/// Sequences from this one on are padding.
+void BatchLoader::mask_from(std::int64_t sequence) {
+  for (std::int64_t b = sequence; b < micro_; ++b) {
     for (std::int64_t s = 0; s < sequence_; ++s) {
       host_.loss_mask_BS(b, s) = 0;
       host_.real_BS(b, s) = 0;
@@ -49,23 +97,28 @@ void BatchLoader::load_validation(const io::TokenData& data, std::int64_t first,
   }
 }
 
-std::int64_t BatchLoader::valid_tokens() const {
-  const std::uint8_t* mask = host_.loss_mask_BS.data();
-  return std::accumulate(mask, mask + host_.loss_mask_BS.size(), std::int64_t{0});
+void BatchLoader::copy_round(std::int64_t round) {
+  copy_positions<std::int32_t>(host_.tokens_BS, positions_S_, round, tokens_);
+  copy_positions<std::int32_t>(host_.labels_BS, positions_S_, round, labels_);
+  copy_positions<std::uint8_t>(host_.loss_mask_BS, positions_S_, round, loss_mask_);
+  copy_positions<std::uint8_t>(host_.real_BS, positions_S_, round, real_);
 }
 
-model::MicroBatch BatchLoader::stage(const ExecSpace& exec, std::int64_t micro_batch) {
-  const std::int64_t first_row = micro_batch * micro_;
-  copy_rows<std::int32_t>(exec, host_.tokens_BS, first_row, tokens_T_);
-  copy_rows<std::int32_t>(exec, host_.labels_BS, first_row, labels_T_);
-  copy_rows<std::uint8_t>(exec, host_.loss_mask_BS, first_row, loss_mask_T_);
-  copy_rows<std::uint8_t>(exec, host_.real_BS, first_row, real_T_);
+std::int64_t BatchLoader::valid_tokens() const {
+  return grid_.group(comm::GroupName::kData).all_reduce_value(valid_, comm::Reduction::kSum);
+}
+
+model::MicroBatch BatchLoader::batch(std::int64_t round) const {
+  const std::int64_t all = micro_ * held_;
+  const std::int64_t own = all / grid_.degree(Axis::kTensor);
+  const std::int64_t first = grid_.coordinate(Axis::kTensor) * own;
   return {.sequences = micro_,
-          .sequence = sequence_,
-          .tokens_T = tokens_T_,
-          .labels_T = labels_T_,
-          .loss_mask_T = loss_mask_T_,
-          .real_T = real_T_};
+          .sequence = held_,
+          .first_row = first,
+          .tokens_U = rows<std::int32_t>(tokens_, round, 0, all),
+          .labels_U = rows<std::int32_t>(labels_, round, 0, all),
+          .loss_mask_U = rows<std::uint8_t>(loss_mask_, round, 0, all),
+          .real_T = rows<std::uint8_t>(real_, round, first, own)};
 }
 
 }  // namespace pleat::train

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief Sections [model] and [moe]. The upper bounds keep every product of sizes within
+/// \brief Section [model]. The upper bounds keep every product of sizes within
 /// 64 bits; they are far beyond published models.
 #include "deck_keys_sections.hpp"
 
@@ -88,59 +88,6 @@ void declare_model_keys(io::DeckKeys& keys, DeckFields& fields) {
                         .restart = Restart::kFree});
   declare_sizes(keys, fields.config.model);
   declare_details(keys, fields.config.model);
-}
-
-void declare_moe_keys(io::DeckKeys& keys, DeckFields& fields) {
-  plan::MoeConfig& moe = fields.config.model.moe;
-  keys.add_section("moe", "Experts and router of the MoE layers.");
-  keys.add(moe.experts, {.name = "moe.experts",
-                         .meaning = "experts of a layer; 0: every layer is dense",
-                         .range = from_to(0, 4096)});
-  keys.add(moe.top_k, {.name = "moe.top_k",
-                       .meaning = "experts that a token is sent to",
-                       .range = from_to(1, 4096)});
-  keys.add(moe.ffn, {.name = "moe.ffn",
-                     .meaning = "inner width of one expert",
-                     .fallback = "from init or preset, else required with experts",
-                     .range = from_to(0, 1048576)});
-  keys.add(moe.shared_ffn, {.name = "moe.shared_ffn",
-                            .meaning = "inner width of the shared expert; 0: none",
-                            .range = from_to(0, 1048576)});
-  keys.add(moe.shared_gate, {.name = "moe.shared_gate",
-                             .meaning = "sigmoid gate on the shared expert's output"});
-  using plan::RouterScore;
-  keys.add_choice(moe.score,
-                  {{"softmax_before_top_k", RouterScore::kSoftmaxBeforeTopK},
-                   {"softmax_after_top_k", RouterScore::kSoftmaxAfterTopK}},
-                  {.name = "moe.score",
-                   .meaning = "softmax over all experts, or over the chosen ones"});
-  keys.add(moe.normalize,
-           {.name = "moe.normalize",
-            .meaning = "routing weights of a token are divided by their sum"});
-  keys.add(
-      moe.auxiliary_coefficient,
-      {.name = "moe.aux_loss.coeff",
-       .meaning = "factor of the load-balancing loss of each MoE layer; with a Hugging "
-                  "Face `init` that has output_router_logits the default is its "
-                  "router_aux_loss_coef",
-       .range = at_least(0),
-       .restart = Restart::kWarns});
-  using plan::AuxiliaryScope;
-  keys.add_choice(moe.auxiliary_scope,
-                  {{"micro_batch", AuxiliaryScope::kMicroBatch},
-                   {"sequence", AuxiliaryScope::kSequence}},
-                  {.name = "moe.aux_loss.scope",
-                   .meaning = "over which tokens the load-balancing loss takes its means",
-                   .restart = Restart::kWarns});
-  keys.add(moe.z_coefficient, {.name = "moe.z_loss",
-                               .meaning = "factor of the router z-loss of each MoE layer",
-                               .range = at_least(0),
-                               .restart = Restart::kWarns});
-  keys.add(fields.dense_layers,
-           {.name = "moe.dense_layers",
-            .meaning = "numbers of the layers, from 0, that are dense SwiGLU (model.ffn) "
-                       "instead of MoE",
-            .range = from_to(0, 1023)});
 }
 
 }  // namespace pleat::train

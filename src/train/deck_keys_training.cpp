@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief Sections [run], [parallel], [batch], [optimizer] and [precision].
+/// \brief Sections [run], [batch], [optimizer] and [precision].
 #include "deck_keys_sections.hpp"
 
 namespace pleat::train {
@@ -27,24 +27,6 @@ void declare_run_keys(io::DeckKeys& keys, RunConfig& config) {
                                    "directory",
                         .fallback = "runs/NAME",
                         .restart = Restart::kFree});
-}
-
-void declare_parallel_keys(io::DeckKeys& keys, ParallelSection& parallel) {
-  keys.add_section("parallel",
-                   "The mapping onto ranks. This version runs on one rank: each "
-                   "degree is 1.");
-  const auto add = [&](std::int64_t& field, const char* name, const char* meaning) {
-    keys.add(field, {.name = name,
-                     .meaning = meaning,
-                     .unit = "ranks",
-                     .range = from_to(1, 65536),
-                     .restart = Restart::kFree});
-  };
-  add(parallel.pipeline, "parallel.pipeline", "pipeline stages");
-  add(parallel.context, "parallel.context", "parts of a sequence in attention");
-  add(parallel.tensor, "parallel.tensor", "parts of heads and vocabulary");
-  add(parallel.expert, "parallel.expert", "parts of the set of experts");
-  add(parallel.expert_tensor, "parallel.expert_tensor", "parts of one expert");
 }
 
 void declare_batch_keys(io::DeckKeys& keys, BatchSection& batch) {

@@ -20,13 +20,15 @@ class Predictor {
   Predictor(const std::string& checkpoint, std::int64_t context)
       : config_(io::CheckpointReader(checkpoint).info().model),
         context_(context),
-        weights_(model::parameter_layout(config_), "pleat::train::weights"),
-        model_(config_, context, plan::Recompute::kFull),
+        placement_(model::make_placement(config_)),
+        weights_(model::parameter_layout(placement_), "pleat::train::weights"),
+        model_(placement_, grid_,
+               {.sequence = context, .recompute = plan::Recompute::kFull}),
         tokens_T_("pleat::train::tokens", context),
         real_T_("pleat::train::real", context),
         logits_TV_("pleat::train::logits", context, config_.vocab) {
-    io::load_parameters<float>(checkpoint, weights_);
-    views_ = model::bind_tensors<float>(config_, weights_);
+    io::load_parameters<float>(checkpoint, weights_.layout(), weights_);
+    views_ = model::bind_tensors<float>(placement_, weights_);
     Kokkos::deep_copy(real_T_, std::uint8_t{1});
   }
 
@@ -42,9 +44,9 @@ class Predictor {
     const model::MicroBatch batch{
         .sequences = 1,
         .sequence = count,
-        .tokens_T = tokens_T,
-        .labels_T = tokens_T,
-        .loss_mask_T = DeviceView<const std::uint8_t, 1>(real_T_.data(), count),
+        .tokens_U = tokens_T,
+        .labels_U = tokens_T,
+        .loss_mask_U = DeviceView<const std::uint8_t, 1>(real_T_.data(), count),
         .real_T = DeviceView<const std::uint8_t, 1>(real_T_.data(), count)};
     model_.logits(exec_, batch, views_, logits_TV);
     const DeviceView<float, 1> row_V(logits_TV.data() + (count - 1) * config_.vocab,
@@ -58,6 +60,8 @@ class Predictor {
   plan::ModelConfig config_;
   std::int64_t context_;
   ExecSpace exec_;
+  comm::Grid grid_;
+  model::Placement placement_;
   tensor::FlatTensors<float> weights_;
   model::ModelTensors<float> views_;
   model::Transformer<float> model_;

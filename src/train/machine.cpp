@@ -26,6 +26,15 @@ std::string describe_machine(int ranks) {
                      ranks == 1 ? "" : "s", ExecSpace().concurrency());
 }
 
+std::string describe_grid(const comm::GridShape& shape) {
+  using comm::Axis;
+  const auto degree = [&](Axis axis) { return shape.degree(axis); };
+  return fmt::format("pp={0} dp={1} cp={2} tp={3} / pp={0} edp={4} ep={5} etp={6}",
+                     degree(Axis::kPipeline), degree(Axis::kData), degree(Axis::kContext),
+                     degree(Axis::kTensor), degree(Axis::kExpertData), degree(Axis::kExpert),
+                     degree(Axis::kExpertTensor));
+}
+
 template <class T>
 double measure_gemm_rate(const ExecSpace& exec) {
   using kernels::Transpose;

@@ -7,41 +7,83 @@
 namespace pleat::train {
 namespace {
 
-/// The elements of a segment.
 template <class T>
-DeviceView<T, 1> part(const tensor::FlatTensors<T>& tensors, const tensor::Segment& segment) {
-  return DeviceView<T, 1>(tensors.flat().data() + segment.begin, segment.end - segment.begin);
+DeviceView<T, 1> part(const DeviceView<T, 1>& x_N, const tensor::Range& range) {
+  return DeviceView<T, 1>(x_N.data() + range.begin, range.size());
+}
+
+void add_up(const ExecSpace& exec, const DeviceView<const double, 1>& terms_R,
+            const DeviceView<double, 0>& sum) {
+  const auto count = terms_R.extent(0);
+  Kokkos::parallel_for(
+      "pleat::train::add_up", Kokkos::RangePolicy<ExecSpace>(exec, 0, 1),
+      KOKKOS_LAMBDA(const int) {
+        double total = 0.0;
+        for (std::size_t r = 0; r < count; ++r) total += terms_R(r);
+        sum() = total;
+      });
 }
 
 }  // namespace
 
 template <class T>
-Optimizer<T>::Optimizer(const OptimizerSection& section,
-                        std::shared_ptr<const tensor::ParameterLayout> layout)
+Optimizer<T>::Optimizer(const OptimizerSection& section, const ParameterStore<T>& store,
+                        const comm::Grid& grid)
     : section_(section),
-      first_moment_(layout, "pleat::train::first_moment"),
-      second_moment_(layout, "pleat::train::second_moment"),
+      grid_(grid),
+      first_moment_N_("pleat::train::first_moment", store.shard_size()),
+      second_moment_N_("pleat::train::second_moment", store.shard_size()),
       sum_of_squares_("pleat::train::sum_of_squares"),
       norm_("pleat::train::gradient_norm"),
-      clip_scale_("pleat::train::clip_scale") {}
+      clip_scale_("pleat::train::clip_scale") {
+  const auto& buckets = store.layout().buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const tensor::Range shard = store.shard_range(b);
+    for (const tensor::Segment& segment : buckets[b].segments) {
+      const tensor::Range common = tensor::intersection(shard, segment.range);
+      if (common.size() <= 0) continue;
+      runs_.push_back({b,
+                       {common.begin - shard.begin, common.end - shard.begin},
+                       segment.decayed,
+                       segment.counted});
+    }
+  }
+  squares_R_ = DeviceView<double, 1>("pleat::train::squares", runs_.size());
+}
+
+template <class T>
+void Optimizer<T>::sum_norm(const ExecSpace& exec, const ParameterStore<T>& store) {
+  for (std::size_t r = 0; r < runs_.size(); ++r) {
+    if (!runs_[r].counted) continue;  // stays 0
+    kernels::sum_of_squares<T>(
+        exec, part<T>(store.gradient_shard(runs_[r].bucket), runs_[r].in_shard), scratch_,
+        DeviceView<double, 0>(squares_R_.data() + r));
+  }
+  add_up(exec, squares_R_, sum_of_squares_);
+  grid_.group(comm::GroupName::kWorld)
+      .all_reduce(DeviceView<double, 1>(sum_of_squares_.data(), 1), comm::Reduction::kSum);
+}
 
 template <class T>
 void Optimizer<T>::update(const ExecSpace& exec, std::int64_t step, double learning_rate,
-                          const tensor::FlatTensors<T>& gradients,
-                          const tensor::FlatTensors<T>& weights) {
-  kernels::sum_of_squares<T>(exec, gradients.flat(), scratch_, sum_of_squares_);
+                          const ParameterStore<T>& store) {
+  sum_norm(exec, store);
   kernels::clip_factor(exec, section_.clip, sum_of_squares_, norm_, clip_scale_);
-  for (const tensor::Segment& segment : weights.layout().segments()) {
+  for (const Run& run : runs_) {
     const kernels::AdamWOptions options{
         .learning_rate = learning_rate,
         .beta1 = section_.beta1,
         .beta2 = section_.beta2,
         .eps = section_.eps,
-        .weight_decay = segment.decayed ? section_.weight_decay : 0.0,
+        .weight_decay = run.decayed ? section_.weight_decay : 0.0,
         .step = step};
-    kernels::adamw_update<T>(exec, options, clip_scale_, part(gradients, segment),
-                             part(first_moment_, segment), part(second_moment_, segment),
-                             part(weights, segment));
+    const tensor::Range moments{store.shard_begin(run.bucket) + run.in_shard.begin,
+                                store.shard_begin(run.bucket) + run.in_shard.end};
+    kernels::adamw_update<T>(exec, options, clip_scale_,
+                             part<T>(store.gradient_shard(run.bucket), run.in_shard),
+                             part<T>(first_moment_N_, moments),
+                             part<T>(second_moment_N_, moments),
+                             part<T>(store.weight_shard(run.bucket), run.in_shard));
   }
 }
 

@@ -14,6 +14,11 @@ constexpr const char* kResolvedHeader =
 void fill_defaults(const io::Deck& deck, RunConfig& config) {
   if (config.run.output.empty()) config.run.output = "runs/" + config.run.name;
   if (!deck.given("batch.global")) config.batch.global = config.batch.micro;
+  ParallelSection& parallel = config.parallel;
+  if (!deck.given("parallel.chunks")) {
+    const bool interleaved = parallel.schedule == plan::PipelineSchedule::kInterleaved;
+    parallel.chunks = interleaved ? 2 : 1;
+  }
 }
 
 /// The resolved deck lies elsewhere, so what was found beside the deck becomes absolute.

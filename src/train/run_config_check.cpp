@@ -24,21 +24,6 @@ void check_name(const io::Deck& deck, const std::string& name) {
       deck.where("run.name"), name);
 }
 
-void check_parallel(const io::Deck& deck, const ParallelSection& parallel) {
-  const std::pair<const char*, std::int64_t> degrees[] = {
-      {"parallel.pipeline", parallel.pipeline},
-      {"parallel.context", parallel.context},
-      {"parallel.tensor", parallel.tensor},
-      {"parallel.expert", parallel.expert},
-      {"parallel.expert_tensor", parallel.expert_tensor}};
-  for (const auto& [name, degree] : degrees) {
-    PLEAT_REQUIRE(degree == 1, InputError, "PL0211",
-                  "{}: {}: found {}, expected 1\n"
-                  "HINT: this version of Pleat runs on one rank; leave [parallel] out.",
-                  deck.where(name), name, degree);
-  }
-}
-
 void check_batch(const io::Deck& deck, const BatchSection& batch) {
   PLEAT_REQUIRE(batch.global % batch.micro == 0, InputError, "PL0209",
                 "{}: batch.global = {} is not a multiple of batch.micro = {}\n"
@@ -100,8 +85,8 @@ void check_output(const io::Deck& deck, const RunConfig& config) {
 
 void check_consistency(const io::Deck& deck, const RunConfig& config) {
   check_name(deck, config.run.name);
-  check_parallel(deck, config.parallel);
   check_batch(deck, config.batch);
+  check_parallel(deck, config);
   check_optimizer(deck, config);
   check_data(deck, config);
   check_output(deck, config);

@@ -22,13 +22,6 @@ double hugging_face_auxiliary(const io::HuggingFaceConfig& config,
   return active ? config.model.moe.auxiliary_coefficient : 0.0;
 }
 
-/// The same complaint, with the place in the deck that led to it.
-[[noreturn]] void fail_at(const std::string& place, const InputError& error) {
-  const std::string message = error.what();
-  // what() begins with the id.
-  throw InputError(error.id(), place + message.substr(error.id().size()));
-}
-
 /// The model that init names; its auxiliary coefficient is the default for the deck.
 plan::ModelConfig read_init(const std::string& path) {
   std::error_code error;  // a name may be too long for the file system
@@ -105,6 +98,8 @@ void resolve_from_init(const io::Deck& deck, const io::DeckKeys& keys,
     moe.auxiliary_coefficient = from_deck.moe.auxiliary_coefficient;
   moe.auxiliary_scope = from_deck.moe.auxiliary_scope;
   moe.z_coefficient = from_deck.moe.z_coefficient;
+  moe.bias_update_rate = from_deck.moe.bias_update_rate;
+  moe.drop = from_deck.moe.drop;
   config.model.init_std = from_deck.init_std;
 }
 
@@ -162,6 +157,12 @@ void resolve_from_keys(const io::Deck& deck, const io::DeckKeys& keys,
 }
 
 }  // namespace
+
+void fail_at(const std::string& place, const InputError& error) {
+  const std::string message = error.what();
+  // what() begins with the id.
+  throw InputError(error.id(), place + message.substr(error.id().size()));
+}
 
 void resolve_model(const io::Deck& deck, const io::DeckKeys& keys, DeckFields& fields) {
   if (fields.config.model_init.empty()) {

@@ -4,6 +4,9 @@
 /// \file
 /// \brief The steps from a read deck to a configuration.
 
+#include <string>
+
+#include "pleat/base/error.hpp"
 #include "pleat/io/deck.hpp"
 #include "pleat/train/deck_keys.hpp"
 
@@ -13,7 +16,14 @@ namespace pleat::train {
 /// \throws InputError PL0208, PL0209, PL0212, PL0213, PL06xx
 void resolve_model(const io::Deck& deck, const io::DeckKeys& keys, DeckFields& fields);
 
-/// \brief Checks that the keys fit together. \throws InputError PL0206, PL0209, PL0211
+/// \brief Checks that the keys fit together. \throws InputError PL0206, PL0209, PL06xx
 void check_consistency(const io::Deck& deck, const RunConfig& config);
+
+/// \brief Checks section [parallel] against the model, as far as that needs no rank
+/// count. \throws InputError PL0209, PL0610, PL0622, PL0623
+void check_parallel(const io::Deck& deck, const RunConfig& config);
+
+/// \brief The same complaint, with the place in the deck that led to it.
+[[noreturn]] void fail_at(const std::string& place, const InputError& error);
 
 }  // namespace pleat::train

@@ -57,6 +57,25 @@ TYPED_TEST(Rope, TurnsTheRotatedHeadsAndNoOthers) {
   }
 }
 
+TYPED_TEST(Rope, TablesOfGivenPositions) {
+  using T = TypeParam;
+  constexpr Index kDim = 8;
+  constexpr double kTheta = 1.0e4;
+  const auto all = kernels::make_rope_tables<T>(40, kDim, kTheta);
+  const std::vector<Index> positions = {3, 4, 5, 39, 0, 3};
+  const auto tables = kernels::make_rope_tables<T>(positions, kDim, kTheta);
+  const auto rows_of = [&](const Values& table) {
+    Values rows;
+    for (const Index position : positions) {
+      for (Index i = 0; i < kDim / 2; ++i) rows.push_back(table[position * kDim / 2 + i]);
+    }
+    return rows;
+  };
+  expect_same(to_host(tables.cos_Sd), rows_of(to_host(all.cos_Sd)), "cos");
+  expect_same(to_host(tables.sin_Sd), rows_of(to_host(all.sin_Sd)), "sin");
+  EXPECT_NEAR(to_host(tables.sin_Sd)[3 * kDim / 2], std::sin(39.0), 1.0e-6);
+}
+
 TYPED_TEST(Rope, TablesEqualTheGoldenOnes) {
   using T = TypeParam;
   for (const std::string name : {"mixtral-tiny", "qwen2moe-tiny", "qwen3moe-tiny"}) {

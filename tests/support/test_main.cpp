@@ -28,6 +28,14 @@ class FailuresOnly : public testing::EmptyTestEventListener {
   int rank_;
 };
 
+/// A rank that leaves a test early would keep the others waiting in the next exchange.
+class EndJobOnFatalFailure : public testing::EmptyTestEventListener {
+ public:
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (result.fatally_failed()) throw testing::AssertionException(result);
+  }
+};
+
 }  // namespace
 
 MPI_Comm pleat::test::world() { return runtime_of_this_test->world(); }
@@ -36,10 +44,14 @@ int main(int argc, char** argv) {
   const pleat::Runtime runtime(argc, argv);
   runtime_of_this_test = &runtime;
   testing::InitGoogleTest(&argc, argv);
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (runtime.rank() != 0) {
-    auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailuresOnly(runtime.rank()));
+  }
+  if (runtime.ranks() > 1) {  // what nobody catches ends the job
+    GTEST_FLAG_SET(catch_exceptions, false);
+    listeners.Append(new EndJobOnFatalFailure);
   }
   const int mine = RUN_ALL_TESTS();
   int worst = mine;

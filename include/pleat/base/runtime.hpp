@@ -4,12 +4,18 @@
 /// \file
 /// \brief MPI and Kokkos for the lifetime of the program.
 
+#include <functional>
+
 #include <mpi.h>
 
 namespace pleat {
 
 /// \brief Starts MPI, then Kokkos; ends them in the opposite order. One per process, made in
 /// main. Works without a launcher as a single rank.
+///
+/// From then on, an exception that nobody catches, on any thread, ends the whole job: one
+/// message on stderr, "pleat: rank 3 of 8: PL0602: ...", and the exit code of the error.
+/// Where all ranks fail alike only one of them speaks.
 class Runtime {
  public:
   Runtime(int& argc, char**& argv);
@@ -21,8 +27,12 @@ class Runtime {
   int ranks() const { return ranks_; }
   /// \brief The communicator of all ranks; the only way to it.
   MPI_Comm world() const;
-  /// \brief Ends the whole job at once, on every rank.
-  [[noreturn]] void abort(int exit_code) const;
+
+  /// \brief Does the work of the program. On a single rank an exception unwinds it, so that
+  /// nothing is left half-written, and becomes a message. On several it ends the job at
+  /// once, before any destructor could wait for the other ranks.
+  /// \returns the exit code
+  int run(const std::function<int()>& work) const;
 
  private:
   int rank_ = 0;

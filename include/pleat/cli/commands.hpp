@@ -37,8 +37,4 @@ void add_generate(CLI::App& program, Job& job);
 /// done. \throws InputError PL0901 for what the command line does not allow
 Job read_command_line(int argc, const char* const* argv);
 
-/// \brief Tells of a failure, in one message on stderr.
-/// \returns the exit code that belongs to it
-int report_failure(const Runtime& runtime, const std::exception& failure);
-
 }  // namespace pleat::cli

@@ -134,19 +134,24 @@ void check_checkpoint_tensors(const CheckpointReader& reader, TensorGroup group,
 /// \brief "step_00000020.h5".
 std::string checkpoint_name(std::int64_t step);
 
-/// \brief Writes FOLDER/step_NNNNNNNN.h5, then moves FOLDER/LATEST; makes the folder.
-/// Collective. \return the path \throws IoError
+/// \brief Writes FOLDER/step_NNNNNNNN.h5, then moves FOLDER/LATEST; makes the folder. Each
+/// rank writes the boxes of the parameters that its layout calls written. Collective.
+/// \param whole  layout of the whole model, alike on all ranks
+/// \return the path \throws IoError
 template <class T>
 std::string save_checkpoint(const std::string& folder, const CheckpointInfo& info,
+                            const tensor::ParameterLayout& whole,
                             const tensor::FlatTensors<T>& weights,
                             const tensor::FlatTensors<T>& first_moment,
                             const tensor::FlatTensors<T>& second_moment, MPI_Comm comm);
 
-/// \brief Reads weights and moments, in full, for a run that continues.
+/// \brief Reads this rank's boxes of weights and moments, for a run that continues.
+/// \param whole  layout of the whole model
 /// \throws InputError PL0309 a checkpoint of another model (the first differences are
 ///   listed), PL0311 without optimizer state
 template <class T>
 CheckpointInfo load_checkpoint(const std::string& path,
+                               const tensor::ParameterLayout& whole,
                                const tensor::FlatTensors<T>& weights,
                                const tensor::FlatTensors<T>& first_moment,
                                const tensor::FlatTensors<T>& second_moment);
@@ -154,6 +159,7 @@ CheckpointInfo load_checkpoint(const std::string& path,
 /// \brief Reads the weights alone, converted from any stored type (model.init).
 template <class T>
 CheckpointInfo load_parameters(const std::string& path,
+                               const tensor::ParameterLayout& whole,
                                const tensor::FlatTensors<T>& weights);
 
 /// \brief The newest undamaged checkpoint of a folder: the one that LATEST names, else

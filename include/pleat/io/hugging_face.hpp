@@ -46,9 +46,11 @@ std::string hugging_face_config_text(const plan::ModelConfig& model, ElementType
 void check_hugging_face_tensors(const SafetensorsReader& reader,
                                 const tensor::ParameterLayout& layout);
 
-/// \brief Reads this rank's part of every parameter. \throws InputError PL0401 to PL0408
+/// \brief Reads this rank's part of every parameter of `whole`; others stay as they are.
+/// \param whole  layout of the whole model, which the files must hold
+/// \throws InputError PL0401 to PL0408
 template <class T>
-void load_hugging_face_weights(const std::string& folder,
+void load_hugging_face_weights(const std::string& folder, const tensor::ParameterLayout& whole,
                                const tensor::FlatTensors<T>& weights);
 
 }  // namespace pleat::io

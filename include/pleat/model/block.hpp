@@ -18,9 +18,9 @@ namespace pleat::model {
 /// \brief What does not change from step to step and is the same for every block.
 template <class T>
 struct BlockSetup {
-  const plan::ModelConfig& config;
-  const kernels::RopeTables<T>& rope;
-  const Dispatcher<T>& dispatcher;
+  const plan::ModelConfig& part;  ///< the model as this rank computes it
+  AttentionSetup<T> attention;
+  MoeSetup<T> moe;
 };
 
 template <class T>
@@ -34,12 +34,12 @@ struct BlockActivations {
 };
 
 /// \brief y_TD from x_TD; both must outlive the backward pass unless the block's activations
-/// are dropped.
+/// are dropped. Collective as the halves are.
 template <class T>
 void block_forward(const Context& context, const BlockSetup<T>& setup, std::int64_t layer,
                    const MicroBatch& batch, const BlockTensors<T>& weights,
                    const DeviceView<T, 2>& x_TD, BlockActivations<T>& activations,
-                   const RouterSums* sums, const DeviceView<T, 2>& y_TD);
+                   const LayerSums* sums, const DeviceView<T, 2>& y_TD);
 
 /// \brief dx_TD holds the gradient of y_TD on entry, of x_TD on return; gradients accumulate.
 template <class T>

@@ -32,18 +32,20 @@ struct MicroBatch {
   std::int64_t gathered_tokens() const { return sequences * sequence; }
 };
 
-/// \brief Memory of a step.
+/// \brief Memory that micro-batches share; what lives from forward to backward lies in an
+/// arena of each of them.
 struct Workspace {
-  Arena saved{"saved"};            ///< from forward to backward
   Arena recomputed{"recomputed"};  ///< what the backward pass computes again, block by block
   Arena scratch{"scratch"};        ///< within one layer
 };
 
 /// \brief Handed down to the layers. `saved` is where a layer puts what its backward pass
-/// needs; it is Workspace::saved, or Workspace::recomputed while a block is computed again.
+/// needs; it is `kept`, the memory of the micro-batch, or Workspace::recomputed when the block
+/// is computed again. `kept` itself takes what must not be computed twice.
 struct Context {
   const ExecSpace& exec;
   const comm::Grid& grid;
+  Arena& kept;
   Arena& saved;
   Arena& scratch;
   PhaseTimes& times;

@@ -5,7 +5,9 @@
 /// \brief A SwiGLU over all tokens: y = w2 (silu(w1 x) * (w3 x)). The dense layers and the
 /// shared expert are made of it.
 ///
-/// Legend: T tokens, D hidden, F ffn.
+/// With tensor parallelism each rank has a slice of the ffn and computes it for all U rows.
+///
+/// Legend: T, U rows, D hidden, F this rank's ffn.
 
 #include "pleat/model/context.hpp"
 #include "pleat/model/parameters.hpp"
@@ -14,16 +16,16 @@ namespace pleat::model {
 
 template <class T>
 struct FeedForwardActivations {
-  DeviceView<T, 2> gate_up_T2F;
+  DeviceView<T, 2> gate_up_U2F;
 };
 
-/// \brief y_TD = beta y_TD + feed_forward(x_TD).
+/// \brief y_TD = beta y_TD + feed_forward(x_TD). Collective over tp.
 template <class T>
 void feed_forward(const Context& context, const FeedForwardTensors<T>& weights,
                   const DeviceView<const T, 2>& x_TD, FeedForwardActivations<T>& activations,
                   T beta, const DeviceView<T, 2>& y_TD);
 
-/// \brief dx_TD = beta dx_TD + gradient for x_TD; gradients accumulate.
+/// \brief dx_TD = beta dx_TD + gradient for x_TD; gradients accumulate. Collective over tp.
 template <class T>
 void feed_forward_backward(const Context& context, const FeedForwardTensors<T>& weights,
                            const DeviceView<const T, 2>& x_TD,

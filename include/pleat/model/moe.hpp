@@ -5,14 +5,15 @@
 /// \brief The Mixture-of-Experts layer: router, dispatcher, experts through grouped GEMMs,
 /// shared expert, and the router's losses.
 ///
-/// Legend: T tokens, D hidden, E experts, K experts per token, R rows at the experts, F ffn,
-/// G groups of the load-balancing loss, L layers.
+/// Legend: T tokens of this rank, D hidden, E experts, K experts per token, R rows at this
+/// rank's experts, F ffn of its part of an expert, G groups of the load-balancing loss.
 
 #include "pleat/kernels/router.hpp"
 #include "pleat/model/context.hpp"
 #include "pleat/model/dispatcher.hpp"
 #include "pleat/model/feed_forward.hpp"
 #include "pleat/model/parameters.hpp"
+#include "pleat/model/step_sums.hpp"
 
 namespace pleat::model {
 
@@ -22,7 +23,8 @@ struct MoeActivations {
   DeviceView<Accumulator<T>, 2> scores_TE;
   DeviceView<std::int32_t, 2> index_TK;
   DeviceView<Accumulator<T>, 2> weight_TK;
-  kernels::RouterStatistics<Accumulator<T>> statistics;
+  DeviceView<std::int32_t, 2> sent_TK;  ///< index_TK without what was dropped
+  kernels::RouterStatistics<Accumulator<T>> statistics;  ///< of all ranks of the scope
   DispatchRecord record;
   DeviceView<Accumulator<T>, 1> weight_R;
   DeviceView<T, 2> gate_up_R2F;
@@ -31,26 +33,27 @@ struct MoeActivations {
   DeviceView<T, 2> shared_out_TD;
 };
 
-/// \brief Where a layer adds its share of the step's sums.
-struct RouterSums {
-  DeviceView<double, 1> losses;   ///< [2] load-balancing loss, z-loss
-  DeviceView<double, 1> counts_E; ///< (token, choice) pairs per expert
+/// \brief What the MoE layers have in common.
+template <class T>
+struct MoeSetup {
+  const plan::ModelConfig& part;  ///< with this rank's ffn
+  const Dispatcher<T>& dispatcher;
 };
 
-/// \brief y_TD += moe(x_TD), x_TD being normed. `sums` is null when a block is computed again:
-/// then nothing is counted twice.
+/// \brief y_TD += moe(x_TD), x_TD being normed. Collective over ep*etp, tp and over the ranks
+/// that share router statistics. `sums` is null when a block is computed again: then nothing
+/// is counted twice, and the statistics of the first time, still in `activations`, are kept.
 template <class T>
-void moe_forward(const Context& context, const plan::ModelConfig& config,
-                 const Dispatcher<T>& dispatcher, const MicroBatch& batch,
+void moe_forward(const Context& context, const MoeSetup<T>& setup, const MicroBatch& batch,
                  const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
-                 MoeActivations<T>& activations, const RouterSums* sums,
+                 MoeActivations<T>& activations, const LayerSums* sums,
                  const DeviceView<T, 2>& y_TD);
 
 /// \brief dx_TD (overwritten) from dy_TD; gradients accumulate.
-/// \param router_loss_scale  weight of this micro-batch's router losses in the step's loss
+/// Collective as moe_forward.
+/// \param router_loss_scale  weight of this micro-batch's router losses in the step's gradient
 template <class T>
-void moe_backward(const Context& context, const plan::ModelConfig& config,
-                  const Dispatcher<T>& dispatcher, const MicroBatch& batch,
+void moe_backward(const Context& context, const MoeSetup<T>& setup, const MicroBatch& batch,
                   const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
                   const MoeActivations<T>& activations, double router_loss_scale,
                   const DeviceView<const T, 2>& dy_TD, const BlockTensors<T>& gradients,

@@ -5,12 +5,14 @@
 /// \brief How a model is cut over the axes of the process grids.
 
 #include <cstdint>
+#include <vector>
 
 #include "pleat/plan/model_config.hpp"
 
 namespace pleat::plan {
 
-/// \brief Degrees of all axes; 1 where nothing is cut.
+/// \brief Degrees of all axes, 1 where nothing is cut, and how the layers lie on the
+/// stages.
 struct Mapping {
   std::int64_t pipeline = 1;
   std::int64_t data = 1;
@@ -19,6 +21,10 @@ struct Mapping {
   std::int64_t expert_data = 1;
   std::int64_t expert = 1;
   std::int64_t expert_tensor = 1;
+  std::int64_t chunks = 1;           ///< of the model on each stage
+  std::vector<std::int64_t> layout;  ///< layers of each virtual stage; empty: balanced
+
+  std::int64_t virtual_stages() const { return pipeline * chunks; }
 };
 
 enum class DispatcherKind {
@@ -28,7 +34,7 @@ enum class DispatcherKind {
 
 /// \brief How keys and values reach the other context ranks.
 enum class ContextExchange {
-  kRing,      ///< neighbour to neighbour, attention to one piece during the next one's way
+  kRing,  ///< neighbour to neighbour, attention to one piece during the next one's way
   kAllGather  ///< all at once
 };
 
@@ -47,9 +53,11 @@ struct Batch {
   std::int64_t global = 1;    ///< sequences of one step
 };
 
-/// \brief Checks that every axis divides what it cuts. That the degrees fill the ranks is
-/// comm::GridShape's part.
-/// \throws InputError PL0610 with the nearest degree that fits
+/// \brief Checks that every axis divides what it cuts and that the layers fill the
+/// stages. That the degrees fill the ranks is comm::GridShape's part. The vocabulary may
+/// have any size, and a step any number of micro-batches. \throws InputError PL0610 (a
+/// degree does not divide; names the nearest that do), PL0622 (more
+///   virtual stages than layers), PL0623 (the layout does not fit)
 void validate_mapping(const ModelConfig& config, const Batch& batch,
                       const Mapping& mapping);
 

@@ -41,12 +41,14 @@ enum class DropPolicy {
   kPosition  ///< the earliest positions
 };
 
-/// \brief Token dropping: an expert takes ceil(tokens top_k / experts capacity_factor) pairs.
+/// \brief Token dropping: an expert takes ceil(tokens top_k / experts capacity_factor)
+/// pairs.
 struct DropConfig {
   double capacity_factor = 0.0;  ///< 0: nothing is dropped
   DropScope scope = DropScope::kSubSequence;
   DropPolicy policy = DropPolicy::kProbs;
-  bool pad = false;  ///< fill every expert up to its capacity: all sizes are known beforehand
+  bool pad =
+      false;  ///< fill every expert up to its capacity: all sizes are known beforehand
 
   bool active() const { return capacity_factor > 0.0; }
 };
@@ -65,7 +67,7 @@ struct MoeConfig {
   std::int64_t shared_ffn = 0;  ///< 0: no shared expert
   bool shared_gate = false;     ///< sigmoid gate on the shared expert's output
   RouterScore score = RouterScore::kSoftmaxBeforeTopK;
-  bool normalize = true;        ///< routing weights of a token divided by their sum
+  bool normalize = true;  ///< routing weights of a token divided by their sum
   double auxiliary_coefficient = 0.0;
   AuxiliaryScope auxiliary_scope = AuxiliaryScope::kMicroBatch;
   double z_coefficient = 0.0;
@@ -73,10 +75,10 @@ struct MoeConfig {
   // experts of its `top_groups` best ones (by the sum of their two best scores).
   std::int64_t groups = 1;
   std::int64_t top_groups = 1;
-  double routed_scale = 1.0;     ///< factor of all routing weights
-  /// Balancing without a loss (Wang et al., arXiv 2408.15664): a bias per expert enters the
-  /// choice, not the weights, and moves by this much against the imbalance of each step; 0: no
-  /// bias.
+  double routed_scale = 1.0;  ///< factor of all routing weights
+  /// Balancing without a loss (Wang et al., arXiv 2408.15664): a bias per expert enters
+  /// the choice, not the weights, and moves by this much against the imbalance of each
+  /// step; 0: no bias.
   double bias_update_rate = 0.0;
   DropConfig drop;
 };
@@ -129,5 +131,11 @@ struct FlopCount {
   double causal_attention = 0.0;  ///< scores halved
 };
 FlopCount training_flops_per_token(const ModelConfig& config, std::int64_t sequence);
+
+/// \brief Training FLOPs of one layer per token, scores halved.
+double layer_flops_per_token(const ModelConfig& config, bool is_moe,
+                             std::int64_t sequence);
+/// \brief Training FLOPs of the head per token.
+double head_flops_per_token(const ModelConfig& config);
 
 }  // namespace pleat::plan

@@ -19,9 +19,15 @@ template <class T>
 class FlatTensors {
  public:
   FlatTensors() = default;
-  /// \brief Zero-filled.
+  /// \brief Zero-filled, of all parameters.
   FlatTensors(std::shared_ptr<const ParameterLayout> layout, const std::string& label)
-      : layout_(std::move(layout)), data_N_(label, layout_->size()) {}
+      : layout_(std::move(layout)),
+        data_N_(label, layout_->size()),
+        range_{0, layout_->size()} {}
+  /// \brief Sees the parameters of a range of the layout in a buffer that begins with it.
+  FlatTensors(std::shared_ptr<const ParameterLayout> layout, const DeviceView<T, 1>& data_N,
+              const Range& range)
+      : layout_(std::move(layout)), data_N_(data_N), range_(range) {}
 
   const ParameterLayout& layout() const { return *layout_; }
   std::shared_ptr<const ParameterLayout> shared_layout() const { return layout_; }
@@ -29,7 +35,13 @@ class FlatTensors {
   DeviceView<T, 1> flat() const { return data_N_; }
   /// \brief The elements of one parameter, row-major in its local shape.
   DeviceView<T, 1> flat(const ParameterSpec& parameter) const {
-    return DeviceView<T, 1>(data_N_.data() + parameter.offset, parameter.local_count());
+    return part({parameter.offset, parameter.offset + parameter.local_count()});
+  }
+  /// \brief The elements of a range of the layout.
+  DeviceView<T, 1> part(const Range& part) const {
+    PLEAT_ASSERT(part.begin >= range_.begin && part.end <= range_.end,
+                 "elements {} to {} are not in this buffer", part.begin, part.end);
+    return DeviceView<T, 1>(data_N_.data() + (part.begin - range_.begin), part.size());
   }
 
   /// \brief A fused tensor that starts at the named parameter, e.g.
@@ -40,13 +52,14 @@ class FlatTensors {
     static_assert(sizeof...(Extents) == N);
     const std::int64_t begin = layout_->at(first).offset;
     const std::int64_t count = (std::int64_t{1} * ... * static_cast<std::int64_t>(extents));
-    PLEAT_ASSERT(begin + count <= layout_->size(), "tensor '{}' exceeds the buffer", first);
-    return DeviceView<T, N>(data_N_.data() + begin, static_cast<std::size_t>(extents)...);
+    return DeviceView<T, N>(part({begin, begin + count}).data(),
+                            static_cast<std::size_t>(extents)...);
   }
 
  private:
   std::shared_ptr<const ParameterLayout> layout_;
   DeviceView<T, 1> data_N_;
+  Range range_;
 };
 
 }  // namespace pleat::tensor

@@ -2,13 +2,18 @@
 #pragma once
 
 /// \file
-/// \brief The samples of a step, on the host as a whole and on the device one micro-batch at
-/// a time.
+/// \brief The samples of a step on this rank's device, micro-batch by micro-batch.
 ///
-/// Legend: B sequences of the global batch, S tokens of a sequence, T tokens of a micro-batch.
+/// The M micro-batches of a step are numbered over the global batch; data rank d takes numbers
+/// d, d + DP, d + 2 DP, ... in rounds. A rank without a micro-batch in the last round gets one
+/// that is all padding, so that all ranks take part in the same exchanges. Of each sequence
+/// a rank loads the positions of its context rank.
+///
+/// Legend: B sequences of a micro-batch, S positions held of each, U = B S rows.
 
 #include <cstdint>
 
+#include "pleat/comm/grid.hpp"
 #include "pleat/io/token_data.hpp"
 #include "pleat/model/context.hpp"
 
@@ -16,30 +21,48 @@ namespace pleat::train {
 
 class BatchLoader {
  public:
-  /// \param micro   sequences of a micro-batch
-  /// \param global  sequences held at once, a multiple of micro
-  BatchLoader(std::int64_t sequence, std::int64_t micro, std::int64_t global);
+  /// \param sequence       length of whole sequences
+  /// \param micro          sequences of a micro-batch
+  /// \param micro_batches  loaded at once, over all data ranks
+  BatchLoader(const comm::Grid& grid, std::int64_t sequence, std::int64_t micro,
+              std::int64_t micro_batches);
 
-  /// \brief Reads training samples first .. first + global - 1.
+  /// \brief Reads training samples from number `first` on.
   void load_training(const io::TokenData& data, std::int64_t first);
   /// \brief Reads held-out samples; only the first `count` sequences carry loss.
   void load_validation(const io::TokenData& data, std::int64_t first, std::int64_t count);
 
-  /// \brief Tokens of the loaded samples that carry loss.
+  /// \brief Tokens of all loaded samples that carry loss. Collective over dp.
   std::int64_t valid_tokens() const;
-  std::int64_t micro_batches() const { return global_ / micro_; }
-  /// \brief Copies a micro-batch to the device; its views are overwritten by the next call.
-  model::MicroBatch stage(const ExecSpace& exec, std::int64_t micro_batch);
+  std::int64_t micro_batches() const { return micro_batches_; }
+  /// \brief Micro-batches of each data rank.
+  std::int64_t rounds() const { return rounds_; }
+  /// \brief Global number of this rank's micro-batch of a round; micro_batches() or more:
+  /// padding.
+  std::int64_t number(std::int64_t round) const;
+  /// \brief Views that the next load overwrites.
+  model::MicroBatch batch(std::int64_t round) const;
 
  private:
+  enum class Split { kTraining, kValidation };
+  void load(const io::TokenData& data, Split split, std::int64_t first, std::int64_t count);
+  void mask_from(std::int64_t sequence);
+  void copy_round(std::int64_t round);
+
+  const comm::Grid& grid_;
   std::int64_t sequence_;
   std::int64_t micro_;
-  std::int64_t global_;
-  io::HostBatch host_;
-  DeviceView<std::int32_t, 1> tokens_T_;
-  DeviceView<std::int32_t, 1> labels_T_;
-  DeviceView<std::uint8_t, 1> loss_mask_T_;
-  DeviceView<std::uint8_t, 1> real_T_;
+  std::int64_t micro_batches_;
+  std::int64_t rounds_;
+  std::int64_t held_;  ///< S
+  std::int64_t valid_ = 0;  ///< of this data rank
+  io::HostBatch host_;      ///< one micro-batch
+  HostView<std::int64_t, 1> positions_S_;
+  // All rounds, [rounds, B, S].
+  DeviceView<std::int32_t, 3> tokens_;
+  DeviceView<std::int32_t, 3> labels_;
+  DeviceView<std::uint8_t, 3> loss_mask_;
+  DeviceView<std::uint8_t, 3> real_;
 };
 
 }  // namespace pleat::train

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "pleat/base/types.hpp"
+#include "pleat/comm/grid_shape.hpp"
 
 namespace pleat::train {
 
@@ -15,6 +16,9 @@ std::string build_description();
 
 /// \brief Ranks, execution space, its concurrency.
 std::string describe_machine(int ranks);
+
+/// \brief "pp=1 dp=2 cp=1 tp=2 / pp=1 edp=1 ep=4 etp=1".
+std::string describe_grid(const comm::GridShape& shape);
 
 /// \brief FLOP/s of a square GEMM large enough to run at speed: what the MFU in metrics.csv
 /// is relative to. Takes a fraction of a second and synchronises the host.

@@ -2,39 +2,56 @@
 #pragma once
 
 /// \file
-/// \brief AdamW with a global-norm clip, over flat buffers.
+/// \brief AdamW with a global-norm clip, over the shards of this rank.
 
 #include <cstdint>
+#include <vector>
 
 #include "pleat/base/arena.hpp"
-#include "pleat/tensor/flat_tensors.hpp"
+#include "pleat/train/parameter_store.hpp"
 #include "pleat/train/run_config.hpp"
 
 namespace pleat::train {
 
-/// \brief The optimizer's state and its update. Only matrices are decayed.
+/// \brief The optimizer's state, of this rank's shards, and its update. Only matrices are
+/// decayed.
 template <class T>
 class Optimizer {
  public:
-  Optimizer(const OptimizerSection& section,
-            std::shared_ptr<const tensor::ParameterLayout> layout);
+  Optimizer(const OptimizerSection& section, const ParameterStore<T>& store,
+            const comm::Grid& grid);
 
-  /// \brief Clips by the norm over all gradients and updates the weights. Queued on `exec`,
-  /// without waiting. Gradients that are not finite leave weights and moments as they are.
+  /// \brief Clips by the norm over all gradients of all ranks, each element counted once, and
+  /// updates the weight shards from the reduced gradient shards. On one rank it is queued on
+  /// `exec` without waiting. Gradients that are not finite leave weights and moments as they
+  /// are. Collective over the grid.
   /// \param step  counts from 1
   void update(const ExecSpace& exec, std::int64_t step, double learning_rate,
-              const tensor::FlatTensors<T>& gradients, const tensor::FlatTensors<T>& weights);
+              const ParameterStore<T>& store);
 
   /// \brief Norm of the gradients of the last update, before clipping. Waits for `exec`.
   double gradient_norm(const ExecSpace& exec) const;
 
-  const tensor::FlatTensors<T>& first_moment() const { return first_moment_; }
-  const tensor::FlatTensors<T>& second_moment() const { return second_moment_; }
+  /// \brief As ParameterStore::whole() takes them.
+  const DeviceView<T, 1>& first_moment() const { return first_moment_N_; }
+  const DeviceView<T, 1>& second_moment() const { return second_moment_N_; }
 
  private:
+  /// A run of a shard in which every element is treated alike.
+  struct Run {
+    std::size_t bucket = 0;
+    tensor::Range in_shard;
+    bool decayed = false;
+    bool counted = true;
+  };
+  void sum_norm(const ExecSpace& exec, const ParameterStore<T>& store);
+
   OptimizerSection section_;
-  tensor::FlatTensors<T> first_moment_;
-  tensor::FlatTensors<T> second_moment_;
+  const comm::Grid& grid_;
+  std::vector<Run> runs_;
+  DeviceView<T, 1> first_moment_N_;
+  DeviceView<T, 1> second_moment_N_;
+  DeviceView<double, 1> squares_R_;  ///< by run
   DeviceView<double, 0> sum_of_squares_;
   DeviceView<double, 0> norm_;
   DeviceView<double, 0> clip_scale_;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief From a deck and a number of ranks to the process grids, and what a pipeline
+/// stage holds. Pure arithmetic: nothing is allocated, no rank need run.
+
+#include <cstdint>
+#include <vector>
+
+#include "pleat/comm/grid_shape.hpp"
+#include "pleat/plan/mapping.hpp"
+#include "pleat/plan/memory.hpp"
+#include "pleat/train/run_config.hpp"
+
+namespace pleat::train {
+
+/// \brief Both grids of a run. Checks that they fill the ranks and that every axis
+/// divides what it cuts. \throws InputError PL0801, PL0802, PL0610, PL0622, PL0623
+comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks);
+
+/// \brief The degrees of [parallel], chunks and layout; data and expert data are 1.
+plan::Mapping mapping_of(const RunConfig& config);
+/// \brief All degrees of a grid, with the chunks and the layout of the deck.
+plan::Mapping mapping_of(const RunConfig& config, const comm::GridShape& grid);
+
+plan::Batch batch_of(const RunConfig& config);
+
+/// \brief Layers of each virtual stage, in model order: parallel.layout, else the
+/// balanced one.
+std::vector<std::int64_t> stage_layout(const RunConfig& config);
+
+/// \brief Layers of one chunk of a stage: [first, end).
+struct LayerRange {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+};
+/// \brief The layers of each chunk of a stage.
+std::vector<LayerRange> stage_layers(const RunConfig& config, std::int64_t stage);
+
+/// \brief Micro-batches of the fullest data rank in a step; others fill up with padding.
+std::int64_t micro_batches_per_rank(const RunConfig& config, std::int64_t data_ranks);
+
+/// \brief What a rank of the stage holds at most, for plan::training_memory.
+plan::StageLoad stage_load(const RunConfig& config, const comm::GridShape& grid,
+                           std::int64_t stage);
+
+/// \brief What plan::training_memory is asked for a rank of the stage.
+plan::MemoryRequest memory_request(const RunConfig& config, const comm::GridShape& grid,
+                                   std::int64_t stage);
+
+}  // namespace pleat::train

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief A rank's weights and gradients, and their exchange with the ranks that share them.
+///
+/// Each bucket of the layout is cut into equal shards over the ranks of its group. Gradients
+/// are reduced so that each rank holds the sum of its shard; the optimizer updates that shard;
+/// weights are gathered again (ZeRO-1, Rajbhandari et al., arXiv 1910.02054). With
+/// Sharding::kParameters the layers' weights and gradients are kept as shards as well and one
+/// layer at a time is gathered (ZeRO-3).
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "pleat/comm/grid.hpp"
+#include "pleat/model/parameters.hpp"
+#include "pleat/model/placement.hpp"
+#include "pleat/model/transformer.hpp"
+#include "pleat/plan/mapping.hpp"
+#include "pleat/tensor/flat_tensors.hpp"
+
+namespace pleat::train {
+
+template <class T>
+class ParameterStore {
+ public:
+  /// \brief Weights and gradients, zero. Collective over the grid, as is every function but the
+  /// accessors. \param grid  must outlive the object
+  ParameterStore(const model::Placement& placement, const comm::Grid& grid,
+                 plan::Sharding sharding);
+
+  const tensor::ParameterLayout& layout() const { return *layout_; }
+  std::shared_ptr<const tensor::ParameterLayout> shared_layout() const { return layout_; }
+  const model::ModelTensors<T>& weights() const { return weight_views_; }
+  const model::ModelTensors<T>& gradients() const { return gradient_views_; }
+
+  /// \brief Elements of this rank's shards of all buckets, one after the other.
+  std::int64_t shard_size() const { return shard_size_; }
+  /// \brief This rank's shard of a bucket: its range in the layout ...
+  tensor::Range shard_range(std::size_t bucket) const;
+  /// \brief ... its place among the shards ...
+  std::int64_t shard_begin(std::size_t bucket) const { return shard_begin_[bucket]; }
+  /// \brief ... and its weights and reduced gradients.
+  DeviceView<T, 1> weight_shard(std::size_t bucket) const;
+  DeviceView<T, 1> gradient_shard(std::size_t bucket) const;
+
+  /// \brief Gradients zero; `backwards` backward passes of each unit will follow. Reduction
+  /// of a unit starts when its last one is done, and goes on during those of other units.
+  void begin_step(const ExecSpace& exec, std::int64_t backwards);
+  /// \brief What the model calls around each unit.
+  const model::UnitHooks& hooks() const { return hooks_; }
+  /// \brief Completes the reductions.
+  void finish_reduction(const ExecSpace& exec);
+  /// \brief Weights from the updated shards.
+  void gather_weights(const ExecSpace& exec);
+
+  /// \brief Whole tensors of this rank, for files: copies, or the buffer itself.
+  tensor::FlatTensors<T> whole_weights();
+  tensor::FlatTensors<T> whole_gradients();
+  /// \brief The same of other shards, e.g. moments.
+  tensor::FlatTensors<T> whole(const DeviceView<T, 1>& shards_N);
+  /// \brief Takes over weights, or cuts out this rank's shards.
+  void set_weights(const tensor::FlatTensors<T>& whole);
+  void cut_shards(const tensor::FlatTensors<T>& whole, const DeviceView<T, 1>& shards_N) const;
+
+  std::size_t bytes() const;
+
+ private:
+  bool is_sharded(const tensor::Bucket& bucket) const;
+  comm::Communicator& group(tensor::Group group) const;
+  void make_buffers();
+  void make_unit(std::int64_t unit, const DeviceView<T, 1>& weights_N,
+                 const DeviceView<T, 1>& gradients_N, std::int64_t begin);
+  void before(std::int64_t unit);
+  void after_backward(std::int64_t unit);
+  void reduce(std::size_t bucket);
+  void add_reduced(std::size_t bucket);
+  void sum_kv_copies(std::int64_t unit);
+  void sum_tied_embedding();
+  tensor::FlatTensors<T> gathered(const std::vector<DeviceView<T, 1>>& shards);
+
+  model::Placement placement_;
+  const comm::Grid& grid_;
+  plan::Sharding sharding_;
+  std::shared_ptr<const tensor::ParameterLayout> layout_;
+  std::vector<std::int64_t> shard_begin_;
+  std::int64_t shard_size_ = 0;
+  std::unique_ptr<comm::Communicator> kv_copies_;  ///< tensor ranks with the same kv heads
+  std::unique_ptr<comm::Communicator> tied_;       ///< first and last stage
+
+  /// What the model computes with. Without sharded parameters all units lie in one buffer;
+  /// with them all layers share one working buffer, in which `working_unit_` is present.
+  std::vector<tensor::FlatTensors<T>> unit_weights_;
+  std::vector<tensor::FlatTensors<T>> unit_gradients_;
+  DeviceView<T, 1> resident_weights_N_;
+  DeviceView<T, 1> resident_gradients_N_;
+  std::int64_t working_unit_ = -1;
+  DeviceView<T, 1> weight_shards_N_;  ///< of sharded parameters
+  DeviceView<T, 1> gradient_shards_N_;
+  DeviceView<T, 1> incoming_N_;  ///< one bucket's reduced shard, before it is added
+
+  model::ModelTensors<T> weight_views_;
+  model::ModelTensors<T> gradient_views_;
+  model::UnitHooks hooks_;
+  std::vector<std::int64_t> backwards_left_;  ///< by unit
+  std::vector<comm::Pending> pending_;
+};
+
+}  // namespace pleat::train

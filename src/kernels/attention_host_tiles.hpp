@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief What the forward and the backward pass on a CPU share: spans of rows, tasks, and
+/// products between tiles. Only where PLEAT_HOST_GEMM is defined.
+
+#include <algorithm>
+
+#include "attention_host.hpp"
+#include "gemm_host.hpp"
+
+namespace pleat::kernels {
+
+// Queries of a tile, and keys of a chunk that one product takes: small enough that the masked
+// half of the diagonal costs little and both tiles stay in a 512 KiB cache, large enough for
+// the BLAS to run near its best.
+inline constexpr std::int64_t kQueries = 64;
+inline constexpr std::int64_t kKeys = 256;
+
+inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// A run of consecutive queries or keys of one sequence.
+struct Span {
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+  std::int64_t end() const { return begin + size; }
+};
+
+/// Hands tasks out one by one; body(task, slot) has slot `slot` of per-thread memory to itself.
+template <class Body>
+void for_each_task(const ExecSpace& exec, const char* label, std::int64_t tasks,
+                   const Body& body) {
+  using Schedule = Kokkos::Schedule<Kokkos::Dynamic>;
+  const Kokkos::Experimental::UniqueToken<ExecSpace> slots(exec);
+  Kokkos::parallel_for(
+      label, Kokkos::RangePolicy<ExecSpace, Schedule>(exec, 0, tasks, Kokkos::ChunkSize(1)),
+      [&, slots](const std::int64_t task) {
+        const auto slot = slots.acquire();
+        body(task, slot);
+        slots.release(slot);
+      });
+}
+
+inline std::int64_t slot_count(const ExecSpace& exec) {
+  return Kokkos::Experimental::UniqueToken<ExecSpace>(exec).size();
+}
+
+/// Where a head's rows lie, and products between tiles of them.
+template <class T>
+struct HostTiles {
+  AttentionShape shape;
+  Accumulator<T> scale;
+  DeviceView<const T, 2> q_TQ;
+  DeviceView<const T, 2> kv_UR;
+
+  std::int64_t dim() const { return shape.head_dim; }
+  std::int64_t group_size() const { return shape.heads / shape.kv_heads; }
+  std::int64_t q_tiles() const { return divide_up(shape.queries, kQueries); }
+  Span q_tile(std::int64_t index) const {
+    return {index * kQueries, std::min(kQueries, shape.queries - index * kQueries)};
+  }
+  std::int64_t k_tiles() const { return divide_up(shape.keys, kQueries); }
+  Span k_tile(std::int64_t index) const {
+    return {index * kQueries, std::min(kQueries, shape.keys - index * kQueries)};
+  }
+
+  /// How many of the keys, from the first of the span, a query sees.
+  std::int64_t visible_keys(std::int64_t query, const Span& keys) const {
+    return std::clamp<std::int64_t>(query + shape.diagonal + 1 - keys.begin, 0, keys.size);
+  }
+  /// The keys that any of the queries sees, in chunks that one product takes; body(keys).
+  template <class Body>
+  void for_each_chunk_of_keys(const Span& queries, const Body& body) const {
+    const std::int64_t seen = visible_keys(queries.end() - 1, {0, shape.keys});
+    for (std::int64_t begin = 0; begin < seen; begin += kKeys) {
+      body(Span{begin, std::min(kKeys, seen - begin)});
+    }
+  }
+  /// The queries that see any of the keys, in chunks that one product takes; body(queries).
+  template <class Body>
+  void for_each_chunk_of_queries(const Span& keys, const Body& body) const {
+    std::int64_t begin = std::max<std::int64_t>(0, keys.begin - shape.diagonal);
+    for (; begin < shape.queries; begin += kKeys) {
+      body(Span{begin, std::min(kKeys, shape.queries - begin)});
+    }
+  }
+
+  std::int64_t q_row(std::int64_t batch, std::int64_t query) const {
+    return shape.first_query + batch * shape.query_stride + query;
+  }
+  std::int64_t k_row(std::int64_t batch, std::int64_t key) const {
+    return shape.first_key + batch * shape.key_stride + key;
+  }
+  std::int64_t q_column(std::int64_t head) const { return head * dim(); }
+  std::int64_t k_column(std::int64_t kv) const { return shape.k_column + kv * dim(); }
+  std::int64_t v_column(std::int64_t kv) const { return shape.v_column + kv * dim(); }
+  const T* q(std::int64_t row, std::int64_t head) const { return &q_TQ(row, q_column(head)); }
+  const T* k(std::int64_t row, std::int64_t kv) const { return &kv_UR(row, k_column(kv)); }
+  const T* v(std::int64_t row, std::int64_t kv) const { return &kv_UR(row, v_column(kv)); }
+  std::int64_t q_stride() const { return static_cast<std::int64_t>(q_TQ.stride(0)); }
+  std::int64_t kv_stride() const { return static_cast<std::int64_t>(kv_UR.stride(0)); }
+
+  /// s[q, k] = x[q, d] y[k, d]^T
+  void scores(const Span& queries, const Span& keys, const T* x, std::int64_t x_stride,
+              const T* y, std::int64_t y_stride, T* s_qk) const {
+    host_gemm<T>({.m = queries.size, .n = keys.size, .k = dim(), .transpose_b = Transpose::kYes,
+                  .a = x, .a_stride = x_stride, .b = y, .b_stride = y_stride,
+                  .c = s_qk, .c_stride = keys.size});
+  }
+  /// out[q, d] = w[q, k] x[k, d] + beta out
+  void combine(const Span& queries, const Span& keys, const T* w_qk, const T* x,
+               std::int64_t x_stride, T beta, T* out, std::int64_t out_stride) const {
+    host_gemm<T>({.m = queries.size, .n = dim(), .k = keys.size, .a = w_qk,
+                  .a_stride = keys.size, .b = x, .b_stride = x_stride, .beta = beta,
+                  .c = out, .c_stride = out_stride});
+  }
+  /// out[k, d] += w[q, k]^T x[q, d]
+  void combine_transposed(const Span& queries, const Span& keys, const T* w_qk, const T* x,
+                          std::int64_t x_stride, T* out, std::int64_t out_stride) const {
+    host_gemm<T>({.m = keys.size, .n = dim(), .k = queries.size,
+                  .transpose_a = Transpose::kYes, .a = w_qk, .a_stride = keys.size, .b = x,
+                  .b_stride = x_stride, .beta = T(1), .c = out, .c_stride = out_stride});
+  }
+};
+
+}  // namespace pleat::kernels

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/train/grid_choice.hpp"
+
+#include <algorithm>
+
+#include "pleat/base/error.hpp"
+#include "pleat/train/pipeline_schedule.hpp"
+
+namespace pleat::train {
+namespace {
+
+using comm::Axis;
+
+plan::ChunkLoad layers_of(const plan::ModelConfig& model, const LayerRange& range) {
+  const auto moe = std::count(model.moe_layer.begin() + range.first,
+                              model.moe_layer.begin() + range.end, true);
+  return {.moe_layers = moe,
+          .dense_layers = range.end - range.first - moe,
+          .micro_batches = 0};
+}
+
+/// How many micro-batches each chunk holds at the moment when most layers are held.
+void count_in_flight(const std::vector<PipelineTask>& tasks, plan::StageLoad& load) {
+  std::vector<std::int64_t> held(load.chunks.size(), 0);
+  std::int64_t layers = 0;
+  std::int64_t most = -1;
+  for (const PipelineTask& task : tasks) {
+    const auto chunk = static_cast<std::size_t>(task.chunk);
+    const std::int64_t change = task.work == Work::kForward ? 1 : -1;
+    held[chunk] += change;
+    // Each pass also keeps its output.
+    layers +=
+        change * (load.chunks[chunk].moe_layers + load.chunks[chunk].dense_layers + 1);
+    if (layers <= most) continue;
+    most = layers;
+    for (std::size_t c = 0; c < held.size(); ++c) load.chunks[c].micro_batches = held[c];
+  }
+}
+
+}  // namespace
+
+plan::Batch batch_of(const RunConfig& config) {
+  return {config.batch.sequence, config.batch.micro, config.batch.global};
+}
+
+plan::Mapping mapping_of(const RunConfig& config) {
+  const ParallelSection& parallel = config.parallel;
+  return {.pipeline = parallel.pipeline,
+          .context = parallel.context,
+          .tensor = parallel.tensor,
+          .expert = parallel.expert,
+          .expert_tensor = parallel.expert_tensor,
+          .chunks = parallel.chunks,
+          .layout = parallel.layout};
+}
+
+plan::Mapping mapping_of(const RunConfig& config, const comm::GridShape& grid) {
+  plan::Mapping mapping = mapping_of(config);
+  mapping.data = grid.degree(Axis::kData);
+  mapping.expert_data = grid.degree(Axis::kExpertData);
+  return mapping;
+}
+
+comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks) {
+  const ParallelSection& parallel = config.parallel;
+  const comm::GridShape grid({parallel.pipeline, parallel.context, parallel.tensor,
+                              parallel.expert, parallel.expert_tensor},
+                             ranks);
+  plan::validate_mapping(config.model, batch_of(config), mapping_of(config, grid));
+  return grid;
+}
+
+std::vector<std::int64_t> stage_layout(const RunConfig& config) {
+  const ParallelSection& parallel = config.parallel;
+  if (!parallel.layout.empty()) return parallel.layout;
+  return balanced_layout(config.model, config.batch.sequence,
+                         parallel.pipeline * parallel.chunks);
+}
+
+std::vector<LayerRange> stage_layers(const RunConfig& config, std::int64_t stage) {
+  PLEAT_ASSERT(stage >= 0 && stage < config.parallel.pipeline, "stage {} of {}", stage,
+               config.parallel.pipeline);
+  std::vector<LayerRange> ranges;
+  std::int64_t first = 0;
+  std::int64_t virtual_stage = 0;
+  for (const std::int64_t layers : stage_layout(config)) {
+    if (virtual_stage++ % config.parallel.pipeline == stage)
+      ranges.push_back({first, first + layers});
+    first += layers;
+  }
+  return ranges;
+}
+
+std::int64_t micro_batches_per_rank(const RunConfig& config, std::int64_t data_ranks) {
+  const std::int64_t micro_batches = config.batch.global / config.batch.micro;
+  return (micro_batches + data_ranks - 1) / data_ranks;
+}
+
+plan::StageLoad stage_load(const RunConfig& config, const comm::GridShape& grid,
+                           std::int64_t stage) {
+  const std::int64_t stages = grid.degree(Axis::kPipeline);
+  plan::StageLoad load{
+      .chunks = {}, .embedding = stage == 0, .head = stage == stages - 1};
+  for (const LayerRange& range : stage_layers(config, stage))
+    load.chunks.push_back(layers_of(config.model, range));
+  count_in_flight(
+      pipeline_tasks(stages, stage, config.parallel.chunks,
+                     micro_batches_per_rank(config, grid.degree(Axis::kData))),
+      load);
+  return load;
+}
+
+plan::MemoryRequest memory_request(const RunConfig& config, const comm::GridShape& grid,
+                                   std::int64_t stage) {
+  return {.batch = batch_of(config),
+          .mapping = mapping_of(config, grid),
+          .recompute = config.precision.recompute,
+          .scalar_bytes = config.precision.compute == Precision::kFp64 ? 8 : 4,
+          .sharding = config.parallel.sharding,
+          .stage = stage_load(config, grid, stage)};
+}
+
+}  // namespace pleat::train

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/train/parameter_store.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "pleat/base/error.hpp"
+#include "pleat/kernels/elementwise.hpp"
+
+namespace pleat::train {
+namespace {
+
+using comm::Axis;
+using comm::GroupName;
+using tensor::Bucket;
+using tensor::Range;
+
+/// From the first bucket of a unit to its last; empty where the rank lacks it.
+Range unit_range(const tensor::ParameterLayout& layout, std::int64_t unit) {
+  Range range;
+  for (const Bucket& bucket : layout.buckets()) {
+    if (bucket.unit != unit) continue;
+    if (range.size() == 0) range.begin = bucket.range.begin;
+    range.end = bucket.range.end;
+  }
+  return range;
+}
+
+bool is_layer(const plan::ModelConfig& config, std::int64_t unit) {
+  return unit > model::embedding_unit() && unit < model::head_unit(config);
+}
+
+std::int64_t units_of(const plan::ModelConfig& config) {
+  return model::head_unit(config) + 1;
+}
+
+}  // namespace
+
+template <class T>
+ParameterStore<T>::ParameterStore(const model::Placement& placement, const comm::Grid& grid,
+                                  plan::Sharding sharding)
+    : placement_(placement),
+      grid_(grid),
+      sharding_(sharding),
+      layout_(model::parameter_layout(placement)),
+      backwards_left_(static_cast<std::size_t>(units_of(placement.whole)), 0) {
+  for (const Bucket& bucket : layout_->buckets()) {
+    shard_begin_.push_back(shard_size_);
+    shard_size_ += bucket.shard_size();
+  }
+  const std::int64_t stages = grid.degree(Axis::kPipeline);
+  if (placement.whole.kv_heads < grid.degree(Axis::kTensor)) {
+    const auto colour = static_cast<int>(placement.kv_heads.first);
+    kv_copies_ = grid.group(GroupName::kTensor).split(colour, "kv copies");
+  }
+  if (placement.whole.tied && stages > 1) {
+    const bool end = placement.has_embedding || placement.has_head;
+    tied_ = grid.group(GroupName::kPipeline).split(end ? 0 : 1, "tied embedding");
+    if (!end) tied_.reset();
+  }
+  make_buffers();
+  weight_views_ = model::bind_tensors<T>(placement_, unit_weights_);
+  gradient_views_ = model::bind_tensors<T>(placement_, unit_gradients_);
+  if (sharding_ == plan::Sharding::kParameters) {
+    hooks_.before = [this](std::int64_t unit) { before(unit); };
+  }
+  hooks_.after_backward = [this](std::int64_t unit) { after_backward(unit); };
+}
+
+template <class T>
+void ParameterStore<T>::make_unit(std::int64_t unit, const DeviceView<T, 1>& weights_N,
+                                  const DeviceView<T, 1>& gradients_N, std::int64_t begin) {
+  const Range range = unit_range(*layout_, unit);
+  const auto seen = [&](const DeviceView<T, 1>& data_N) {
+    return DeviceView<T, 1>(data_N.data() + (range.begin - begin), range.size());
+  };
+  const auto index = static_cast<std::size_t>(unit);
+  unit_weights_[index] = {layout_, seen(weights_N), range};
+  unit_gradients_[index] = {layout_, seen(gradients_N), range};
+}
+
+template <class T>
+void ParameterStore<T>::make_buffers() {
+  const std::int64_t units = units_of(placement_.whole);
+  unit_weights_.resize(static_cast<std::size_t>(units));
+  unit_gradients_.resize(static_cast<std::size_t>(units));
+  const std::string weights = "pleat::train::weights";
+  const std::string gradients = "pleat::train::gradients";
+  if (sharding_ == plan::Sharding::kOptimizer) {
+    resident_weights_N_ = DeviceView<T, 1>(weights, layout_->size());
+    resident_gradients_N_ = DeviceView<T, 1>(gradients, layout_->size());
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      make_unit(unit, resident_weights_N_, resident_gradients_N_, 0);
+    }
+    return;
+  }
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : layout_->buckets()) {
+    largest = std::max(largest, unit_range(*layout_, bucket.unit).size());
+  }
+  resident_weights_N_ = DeviceView<T, 1>(weights, 3 * largest);
+  resident_gradients_N_ = DeviceView<T, 1>(gradients, 3 * largest);
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    // Embedding, layers one after the other, head: three places.
+    const std::int64_t place = is_layer(placement_.whole, unit) ? 1 : (unit == 0 ? 0 : 2);
+    make_unit(unit, resident_weights_N_, resident_gradients_N_,
+              unit_range(*layout_, unit).begin - place * largest);
+  }
+  weight_shards_N_ = DeviceView<T, 1>("pleat::train::weight_shards", shard_size_);
+  gradient_shards_N_ = DeviceView<T, 1>("pleat::train::gradient_shards", shard_size_);
+  std::int64_t shard = 0;
+  for (const Bucket& bucket : layout_->buckets()) shard = std::max(shard, bucket.shard_size());
+  incoming_N_ = DeviceView<T, 1>("pleat::train::incoming", shard);
+}
+
+template <class T>
+bool ParameterStore<T>::is_sharded(const Bucket& bucket) const {
+  return sharding_ == plan::Sharding::kParameters && is_layer(placement_.whole, bucket.unit);
+}
+
+template <class T>
+comm::Communicator& ParameterStore<T>::group(tensor::Group group) const {
+  switch (group) {
+    case tensor::Group::kDense: return grid_.group(GroupName::kDataContext);
+    case tensor::Group::kReplicated: return grid_.group(GroupName::kDataContextTensor);
+    case tensor::Group::kExpert: return grid_.group(GroupName::kExpertData);
+  }
+  PLEAT_FAIL(InternalError, "PL0100", "unknown parameter group");
+}
+
+template <class T>
+Range ParameterStore<T>::shard_range(std::size_t bucket) const {
+  const Bucket& b = layout_->buckets()[bucket];
+  return b.shard(placement_.shard_index.of(b.group));
+}
+
+template <class T>
+DeviceView<T, 1> ParameterStore<T>::weight_shard(std::size_t bucket) const {
+  const Bucket& b = layout_->buckets()[bucket];
+  if (is_sharded(b)) {
+    return DeviceView<T, 1>(weight_shards_N_.data() + shard_begin_[bucket], b.shard_size());
+  }
+  return unit_weights_[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
+}
+
+template <class T>
+DeviceView<T, 1> ParameterStore<T>::gradient_shard(std::size_t bucket) const {
+  const Bucket& b = layout_->buckets()[bucket];
+  if (is_sharded(b)) {
+    return DeviceView<T, 1>(gradient_shards_N_.data() + shard_begin_[bucket], b.shard_size());
+  }
+  return unit_gradients_[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
+}
+
+template <class T>
+void ParameterStore<T>::begin_step(const ExecSpace& exec, std::int64_t backwards) {
+  Kokkos::deep_copy(exec, resident_gradients_N_, T(0));
+  if (gradient_shards_N_.size() > 0) Kokkos::deep_copy(exec, gradient_shards_N_, T(0));
+  std::fill(backwards_left_.begin(), backwards_left_.end(), backwards);
+}
+
+/// Gathers a sharded layer into the working buffer.
+template <class T>
+void ParameterStore<T>::before(std::int64_t unit) {
+  if (!is_layer(placement_.whole, unit) || unit == working_unit_) return;
+  const auto& buckets = layout_->buckets();
+  const tensor::FlatTensors<T>& weights = unit_weights_[static_cast<std::size_t>(unit)];
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (buckets[b].unit != unit) continue;
+    group(buckets[b].group).all_gather(weight_shard(b), weights.part(buckets[b].range));
+  }
+  working_unit_ = unit;
+}
+
+template <class T>
+void ParameterStore<T>::after_backward(std::int64_t unit) {
+  std::int64_t& left = backwards_left_[static_cast<std::size_t>(unit)];
+  --left;
+  const bool sharded =
+      sharding_ == plan::Sharding::kParameters && is_layer(placement_.whole, unit);
+  if (left > 0 && !sharded) return;
+  // Both halves of a tied matrix must be done; finish_reduction() sums it.
+  if (unit == model::embedding_unit() && placement_.whole.tied) return;
+  sum_kv_copies(unit);
+  const auto& buckets = layout_->buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (buckets[b].unit == unit) sharded ? add_reduced(b) : reduce(b);
+  }
+}
+
+/// Starts the sum of a bucket; each rank's part ends up in its shard.
+template <class T>
+void ParameterStore<T>::reduce(std::size_t bucket) {
+  const Bucket& b = layout_->buckets()[bucket];
+  if (b.shards == 1) return;
+  const tensor::FlatTensors<T>& gradients = unit_gradients_[static_cast<std::size_t>(b.unit)];
+  pending_.push_back(
+      group(b.group).start_reduce_scatter(gradients.part(b.range), gradient_shard(bucket)));
+}
+
+/// The gradients of a sharded layer in the working buffer are added to the shard.
+template <class T>
+void ParameterStore<T>::add_reduced(std::size_t bucket) {
+  const Bucket& b = layout_->buckets()[bucket];
+  const ExecSpace exec;
+  const auto all_N = unit_gradients_[static_cast<std::size_t>(b.unit)].part(b.range);
+  const DeviceView<T, 1> incoming_N(incoming_N_.data(), b.shard_size());
+  group(b.group).reduce_scatter(all_N, incoming_N);
+  const DeviceView<T, 2> sum(gradient_shard(bucket).data(), 1, b.shard_size());
+  kernels::add_in_place<T>(exec, DeviceView<T, 2>(incoming_N.data(), 1, b.shard_size()), sum);
+  Kokkos::deep_copy(exec, all_N, T(0));
+}
+
+/// Each copy of a key/value head has met other query heads.
+template <class T>
+void ParameterStore<T>::sum_kv_copies(std::int64_t unit) {
+  if (!kv_copies_ || !is_layer(placement_.whole, unit)) return;
+  const std::string self =
+      "model.layers." + std::to_string(unit - 1) + ".self_attn.";
+  const tensor::FlatTensors<T>& gradients = unit_gradients_[static_cast<std::size_t>(unit)];
+  for (const char* kind : {"weight", "bias"}) {
+    if (!layout_->contains(self + "k_proj." + kind)) continue;
+    const tensor::ParameterSpec& k = layout_->at(self + "k_proj." + kind);
+    const tensor::ParameterSpec& v = layout_->at(self + "v_proj." + kind);
+    kv_copies_->all_reduce(gradients.part({k.offset, v.offset + v.local_count()}),
+                           comm::Reduction::kSum);
+  }
+}
+
+/// The embedding of the first stage and the head of the last are one matrix.
+template <class T>
+void ParameterStore<T>::sum_tied_embedding() {
+  if (!placement_.whole.tied || !(placement_.has_embedding || placement_.has_head)) return;
+  const auto& buckets = layout_->buckets();
+  const tensor::FlatTensors<T>& gradients = unit_gradients_[model::embedding_unit()];
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (buckets[b].unit != model::embedding_unit()) continue;
+    if (tied_) tied_->all_reduce(gradients.part(buckets[b].range), comm::Reduction::kSum);
+    reduce(b);
+  }
+}
+
+template <class T>
+void ParameterStore<T>::finish_reduction(const ExecSpace& exec) {
+  sum_tied_embedding();
+  for (comm::Pending& pending : pending_) pending.wait();
+  pending_.clear();
+  exec.fence("pleat::train::ParameterStore::finish_reduction");
+}
+
+template <class T>
+void ParameterStore<T>::gather_weights(const ExecSpace&) {
+  working_unit_ = -1;
+  const auto& buckets = layout_->buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (buckets[b].shards == 1 || is_sharded(buckets[b])) continue;
+    const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
+    pending_.push_back(group(buckets[b].group)
+                           .start_all_gather(weight_shard(b), weights.part(buckets[b].range)));
+  }
+  for (comm::Pending& pending : pending_) pending.wait();
+  pending_.clear();
+}
+
+template <class T>
+tensor::FlatTensors<T> ParameterStore<T>::gathered(
+    const std::vector<DeviceView<T, 1>>& shards) {
+  tensor::FlatTensors<T> whole(layout_, "pleat::train::whole");
+  const auto& buckets = layout_->buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    group(buckets[b].group).all_gather(shards[b], whole.part(buckets[b].range));
+  }
+  return whole;
+}
+
+template <class T>
+tensor::FlatTensors<T> ParameterStore<T>::whole_weights() {
+  if (sharding_ == plan::Sharding::kOptimizer) {
+    return {layout_, resident_weights_N_, {0, layout_->size()}};
+  }
+  std::vector<DeviceView<T, 1>> shards;
+  for (std::size_t b = 0; b < layout_->buckets().size(); ++b) shards.push_back(weight_shard(b));
+  return gathered(shards);
+}
+
+template <class T>
+tensor::FlatTensors<T> ParameterStore<T>::whole_gradients() {
+  const bool alone = std::all_of(layout_->buckets().begin(), layout_->buckets().end(),
+                                 [](const Bucket& b) { return b.shards == 1; });
+  if (alone && sharding_ == plan::Sharding::kOptimizer) {
+    return {layout_, resident_gradients_N_, {0, layout_->size()}};
+  }
+  std::vector<DeviceView<T, 1>> shards;
+  for (std::size_t b = 0; b < layout_->buckets().size(); ++b) {
+    shards.push_back(gradient_shard(b));
+  }
+  return gathered(shards);
+}
+
+template <class T>
+tensor::FlatTensors<T> ParameterStore<T>::whole(const DeviceView<T, 1>& shards_N) {
+  const auto& buckets = layout_->buckets();
+  if (shard_size_ == layout_->size()) return {layout_, shards_N, {0, layout_->size()}};
+  std::vector<DeviceView<T, 1>> shards;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    shards.emplace_back(shards_N.data() + shard_begin_[b], buckets[b].shard_size());
+  }
+  return gathered(shards);
+}
+
+template <class T>
+void ParameterStore<T>::cut_shards(const tensor::FlatTensors<T>& whole,
+                                   const DeviceView<T, 1>& shards_N) const {
+  if (whole.flat().data() == shards_N.data()) return;
+  const auto& buckets = layout_->buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const DeviceView<T, 1> shard_N(shards_N.data() + shard_begin_[b], buckets[b].shard_size());
+    Kokkos::deep_copy(shard_N, whole.part(shard_range(b)));
+  }
+}
+
+template <class T>
+void ParameterStore<T>::set_weights(const tensor::FlatTensors<T>& whole) {
+  if (whole.flat().data() == resident_weights_N_.data()) return;
+  working_unit_ = -1;
+  const auto& buckets = layout_->buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (is_sharded(buckets[b])) {
+      Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));
+    } else {
+      const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
+      Kokkos::deep_copy(weights.part(buckets[b].range), whole.part(buckets[b].range));
+    }
+  }
+}
+
+template <class T>
+std::size_t ParameterStore<T>::bytes() const {
+  return sizeof(T) * (resident_weights_N_.size() + resident_gradients_N_.size() +
+                      weight_shards_N_.size() + gradient_shards_N_.size() + incoming_N_.size());
+}
+
+template class ParameterStore<float>;
+template class ParameterStore<double>;
+
+}  // namespace pleat::train

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief A failure on some ranks ends the whole job soon, with one message and its code.
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "support/mpiexec.hpp"
+
+namespace pleat::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kEvery = -1;
+constexpr int kAllButTheFirst = -2;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string output;  ///< stdout and stderr together
+  double seconds = 0;
+};
+
+Outcome run(const std::string& launcher, const std::string& kind, int which) {
+  const std::string command =
+      fmt::format("timeout 30 {} '{}' {} {} 2>&1", launcher, PLEAT_FAILING_RANK, kind, which);
+  const auto start = std::chrono::steady_clock::now();
+  Outcome outcome;
+  std::FILE* pipe = popen(command.c_str(), "r");
+  std::array<char, 4096> buffer;
+  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.output.append(buffer.data(), count);
+  }
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return outcome;
+}
+
+int count(const std::string& text, const std::string& phrase) {
+  int found = 0;
+  for (std::size_t at = text.find(phrase); at != std::string::npos;
+       at = text.find(phrase, at + phrase.size())) {
+    ++found;
+  }
+  return found;
+}
+
+/// Four ranks; the job is dead within 10 s and says one thing, from one rank.
+void expect_ended(const std::string& kind, int which, int exit_code,
+                  const std::string& message) {
+  const Outcome outcome = run(mpiexec(4), kind, which);
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.output;
+  EXPECT_LT(outcome.seconds, 10.0);
+  EXPECT_THAT(outcome.output, HasSubstr(message));
+  EXPECT_EQ(count(outcome.output, "pleat: "), 1) << outcome.output;
+  EXPECT_EQ(count(outcome.output, " started\n"), 4) << "lost output: " << outcome.output;
+  EXPECT_THAT(outcome.output, Not(HasSubstr("Abort(")));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("terminate called")));
+}
+
+TEST(RankFailure, TheProgramItselfIsSound) {
+  const Outcome outcome = run(mpiexec(4), "none", kEvery);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+}
+
+TEST(RankFailure, ExceptionsOnOneRank) {
+  expect_ended("input", 0, 2, "pleat: rank 0 of 4: PL0203: a bad key\n");
+  expect_ended("numerical", 3, 3, "pleat: rank 3 of 4: PL0701: a loss of nan\n");
+  expect_ended("io", 1, 4, "pleat: rank 1 of 4: PL0301: a full disk\n");
+  expect_ended("foreign", 2, 1, "pleat: rank 2 of 4: PL0103: unexpected failure: something");
+  expect_ended("number", 1, 1, "pleat: rank 1 of 4: PL0103: unexpected failure");
+}
+
+TEST(RankFailure, OutOfMemoryOnOneRank) {
+  expect_ended("allocation", 1, 1, "pleat: rank 1 of 4: PL0102: out of memory");
+  expect_ended("view", 0, 1, "pleat: rank 0 of 4: PL0102: out of memory");
+}
+
+TEST(RankFailure, TerminateAndOtherThreads) {
+  expect_ended("terminate", 1, 1, "pleat: rank 1 of 4: PL0103: ");
+  expect_ended("thread", 0, 3, "pleat: rank 0 of 4: PL0701: a loss of nan\n");
+}
+
+TEST(RankFailure, UnwindingDoesNotWaitForOtherRanks) {
+  expect_ended("under_way", 0, 2, "pleat: rank 0 of 4: PL0203: caught on the way");
+}
+
+TEST(RankFailure, AllRanksAlikeSpeakOnce) {
+  expect_ended("input", kEvery, 2, "pleat: rank 0 of 4: PL0203: a bad key\n");
+  expect_ended("input", kAllButTheFirst, 2, "pleat: rank 1 of 4: PL0203: a bad key\n");
+}
+
+// The launcher sees these, not the program.
+TEST(RankFailure, KilledRanks) {
+  for (const char* kind : {"kill", "segmentation"}) {
+    const Outcome outcome = run(mpiexec(4), kind, 2);
+    EXPECT_NE(outcome.exit_code, 0) << outcome.output;
+    EXPECT_LT(outcome.seconds, 10.0);
+    EXPECT_EQ(count(outcome.output, "BAD TERMINATION"), 1) << outcome.output;
+  }
+}
+
+TEST(RankFailure, SingleRanksNameNoRank) {
+  const Outcome input = run("env", "input", 0);
+  EXPECT_EQ(input.exit_code, 2);
+  EXPECT_THAT(input.output, HasSubstr("pleat: PL0203: a bad key\n"));
+  const Outcome thread = run("env", "thread", 0);
+  EXPECT_EQ(thread.exit_code, 3);
+  EXPECT_EQ(count(thread.output, "pleat: "), 1) << thread.output;
+}
+
+}  // namespace
+}  // namespace pleat::test
