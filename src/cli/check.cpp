@@ -6,11 +6,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "grid_report.hpp"
 #include "model_report.hpp"
 #include "pleat/cli/commands.hpp"
-#include "pleat/comm/grid_shape.hpp"
 #include "pleat/io/token_data.hpp"
-#include "pleat/train/run_config.hpp"
+#include "pleat/train/grid_choice.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -23,27 +23,6 @@ struct CheckOptions {
   std::int64_t ranks = 1;
   bool no_data = false;
 };
-
-plan::Mapping mapping_of(const comm::GridShape& grid) {
-  using comm::Axis;
-  return {grid.degree(Axis::kPipeline),    grid.degree(Axis::kData),
-          grid.degree(Axis::kContext),     grid.degree(Axis::kTensor),
-          grid.degree(Axis::kExpertData),  grid.degree(Axis::kExpert),
-          grid.degree(Axis::kExpertTensor)};
-}
-
-std::string grid_report(const comm::GridShape& grid) {
-  const auto line = [&](const char* layers, const std::array<comm::Axis, 4>& axes) {
-    std::string text = fmt::format("  {:<10}", layers);
-    for (const comm::Axis axis : axes) {
-      text += fmt::format(" {} {}", comm::axis_name(axis), grid.degree(axis));
-    }
-    return text + "\n";
-  };
-  return fmt::format("mapping: {} {}\n", grid.ranks(),
-                     grid.ranks() == 1 ? "rank" : "ranks") +
-         line("attention", comm::kAttentionAxes) + line("MoE", comm::kMoeAxes);
-}
 
 /// Opens every source, so that missing, broken and foreign files show here.
 std::string data_report(const train::RunConfig& config) {
@@ -65,21 +44,35 @@ std::string run_report(const train::RunConfig& config) {
       config.run.output);
 }
 
+/// One request for each stage of the pipeline.
+std::vector<plan::MemoryRequest> stage_requests(const train::RunConfig& config,
+                                                const comm::GridShape& grid) {
+  std::vector<plan::MemoryRequest> requests;
+  for (std::int64_t stage = 0; stage < grid.degree(comm::Axis::kPipeline); ++stage)
+    requests.push_back(train::memory_request(config, grid, stage));
+  return requests;
+}
+
+/// Data ranks that have fewer micro-batches than others wait for them.
+std::string balance_note(const train::RunConfig& config, const comm::GridShape& grid) {
+  const std::int64_t data = grid.degree(comm::Axis::kData);
+  const std::int64_t micro_batches = config.batch.global / config.batch.micro;
+  if (micro_batches % data == 0) return "";
+  return fmt::format(
+      "  NOTE: {} micro-batches do not divide evenly over {} data ranks; the others fill "
+      "up "
+      "with padding\n",
+      micro_batches, data);
+}
+
 void check_deck(const CheckOptions& options) {
   const train::RunConfig config = train::load_run_config(options.deck, options.overrides);
-  const train::ParallelSection& parallel = config.parallel;
-  const comm::GridShape grid({parallel.pipeline, parallel.context, parallel.tensor,
-                              parallel.expert, parallel.expert_tensor},
-                             options.ranks);
-  const plan::MemoryRequest request{
-      .batch = {config.batch.sequence, config.batch.micro, config.batch.global},
-      .mapping = mapping_of(grid),
-      .recompute = config.precision.recompute,
-      .scalar_bytes = config.precision.compute == train::Precision::kFp64 ? 8 : 4};
-  plan::validate_mapping(config.model, request.batch, request.mapping);
+  const comm::GridShape grid = train::grid_shape_of(config, options.ranks);
   std::string report = run_report(config) + shape_report(config.model) +
                        flop_report(config.model, config.batch.sequence) +
-                       grid_report(grid) + memory_report(config.model, request);
+                       grid_summary(grid) + balance_note(config, grid) +
+                       stage_report(config, grid) +
+                       memory_report(config.model, stage_requests(config, grid));
   if (!options.no_data) report += data_report(config);
   fmt::print("{}{}: no problems found\n", report, options.deck);
 }
@@ -91,7 +84,7 @@ void check_preset(const CheckOptions& options) {
                                     .recompute = plan::Recompute::kNone,
                                     .scalar_bytes = 4};
   fmt::print("{}{}{}", shape_report(model), flop_report(model, options.sequence),
-             memory_report(model, request));
+             memory_report(model, {request}));
 }
 
 ExitCode run_check(const CheckOptions& options, const Runtime& runtime) {

@@ -105,16 +105,44 @@ const char* recompute_name(plan::Recompute recompute) {
   return "?";
 }
 
+/// What the fullest of the stages needs.
+plan::MemoryUse fullest(const plan::ModelConfig& config,
+                        const std::vector<plan::MemoryRequest>& stages) {
+  plan::MemoryUse most;
+  for (const plan::MemoryRequest& stage : stages) {
+    const plan::MemoryUse use = training_memory(config, stage);
+    if (use.total() > most.total()) most = use;
+  }
+  return most;
+}
+
 std::string recompute_totals(const plan::ModelConfig& config,
-                             plan::MemoryRequest request) {
+                             std::vector<plan::MemoryRequest> stages) {
   std::vector<std::string> totals;
   for (const plan::Recompute mode :
        {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull}) {
-    request.recompute = mode;
+    for (plan::MemoryRequest& stage : stages) stage.recompute = mode;
     totals.push_back(fmt::format("{} {}", recompute_name(mode),
-                                 gibibytes(training_memory(config, request).total())));
+                                 gibibytes(fullest(config, stages).total())));
   }
   return fmt::format("  with recompute = {}\n", fmt::join(totals, ", "));
+}
+
+/// A line for each stage of the pipeline.
+std::string stage_table(const plan::ModelConfig& config,
+                        const std::vector<plan::MemoryRequest>& stages) {
+  if (stages.size() == 1) return "";
+  std::string text =
+      fmt::format("  {:<6} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "stage", "parameters",
+                  "gradients", "optimizer", "activations", "total");
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const plan::MemoryUse use = training_memory(config, stages[stage]);
+    text += fmt::format("  {:<6} {:>12} {:>12} {:>12} {:>12} {:>12}\n", stage,
+                        gibibytes(use.parameters), gibibytes(use.gradients),
+                        gibibytes(use.optimizer), gibibytes(use.activations),
+                        gibibytes(use.total()));
+  }
+  return text;
 }
 
 }  // namespace
@@ -154,8 +182,8 @@ std::string flop_report(const plan::ModelConfig& config, std::int64_t sequence) 
 }
 
 std::string memory_report(const plan::ModelConfig& config,
-                          const plan::MemoryRequest& request) {
-  const plan::MemoryUse use = plan::training_memory(config, request);
+                          const std::vector<plan::MemoryRequest>& stages) {
+  const plan::MemoryUse use = fullest(config, stages);
   std::string text =
       fmt::format("memory of the fullest rank: {}\n", gibibytes(use.total()));
   const std::pair<const char*, double> items[] = {
@@ -166,7 +194,7 @@ std::string memory_report(const plan::ModelConfig& config,
   for (const auto& [name, bytes] : items) {
     if (bytes > 0.0) text += fmt::format("  {:<14} {:>12}\n", name, gibibytes(bytes));
   }
-  text += recompute_totals(config, request);
+  text += recompute_totals(config, stages) + stage_table(config, stages);
   const double machine = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                          static_cast<double>(sysconf(_SC_PAGE_SIZE));
   if (use.total() > machine) {

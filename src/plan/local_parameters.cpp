@@ -18,8 +18,7 @@ std::int64_t local_qkv(const ModelConfig& config, std::int64_t tensor) {
 
 std::int64_t attention_parameters(const ModelConfig& config, std::int64_t tensor) {
   const std::int64_t qkv = local_qkv(config, tensor);
-  return config.hidden * (qkv + config.q_size() / tensor) + (config.qkv_bias ? qkv : 0) +
-         (config.qk_norm ? 2 * config.head_dim : 0) + 2 * config.hidden;
+  return config.hidden * (qkv + config.q_size() / tensor) + (config.qkv_bias ? qkv : 0);
 }
 
 }  // namespace
@@ -29,13 +28,14 @@ LocalParameters layer_parameters(const ModelConfig& config, const Mapping& mappi
   const MoeConfig& moe = config.moe;
   LocalParameters local;
   local.dense = attention_parameters(config, mapping.tensor);
+  // Norms, router and gate see sub-sequences: every tensor rank has them whole.
+  local.replicated = 2 * config.hidden + (config.qk_norm ? 2 * config.head_dim : 0);
   if (!is_moe) {
     local.dense += 3 * config.hidden * config.ffn / mapping.tensor;
     return local;
   }
-  // Router and gate see sub-sequences: every rank has them whole.
-  local.dense += config.hidden * (moe.experts + (moe.shared_gate ? 1 : 0)) +
-                 3 * config.hidden * moe.shared_ffn / mapping.tensor;
+  local.replicated += config.hidden * (moe.experts + (moe.shared_gate ? 1 : 0));
+  local.dense += 3 * config.hidden * moe.shared_ffn / mapping.tensor;
   local.experts = moe.experts / mapping.expert *
                   (3 * config.hidden * moe.ffn / mapping.expert_tensor);
   return local;
@@ -48,6 +48,8 @@ LocalParameters local_parameters(const ModelConfig& config, const Mapping& mappi
   LocalParameters local;
   for (const ChunkLoad& chunk : stage.chunks) {
     local.dense += chunk.moe_layers * moe.dense + chunk.dense_layers * dense.dense;
+    local.replicated +=
+        chunk.moe_layers * moe.replicated + chunk.dense_layers * dense.replicated;
     local.experts += chunk.moe_layers * moe.experts;
   }
   const std::int64_t rows = (config.vocab + mapping.tensor - 1) / mapping.tensor;

@@ -154,8 +154,9 @@ void add_state(const ModelConfig& config, const MemoryRequest& request,
   const double dense_ranks = real(map.data * map.context);
   const double expert_ranks = real(map.expert_data);
   const LocalParameters local = local_parameters(config, map, stage);
-  const double share =
-      real(local.dense) / dense_ranks + real(local.experts) / expert_ranks;
+  const double share = real(local.dense) / dense_ranks +
+                       real(local.replicated) / (dense_ranks * real(map.tensor)) +
+                       real(local.experts) / expert_ranks;
   use.optimizer = 2.0 * bytes * (real(local.outside) / dense_ranks + share);
   use.parameters = bytes * real(local.total());
   if (request.sharding == Sharding::kParameters) {

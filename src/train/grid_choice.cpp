@@ -11,12 +11,10 @@ namespace {
 
 using comm::Axis;
 
-plan::ChunkLoad layers_of(const plan::ModelConfig& model, const LayerRange& range) {
-  const auto moe = std::count(model.moe_layer.begin() + range.first,
-                              model.moe_layer.begin() + range.end, true);
-  return {.moe_layers = moe,
-          .dense_layers = range.end - range.first - moe,
-          .micro_batches = 0};
+plan::ChunkLoad layers_of(const plan::ModelConfig& model, const model::Slice& layers) {
+  const auto first = model.moe_layer.begin() + layers.first;
+  const auto moe = std::count(first, first + layers.count, true);
+  return {.moe_layers = moe, .dense_layers = layers.count - moe, .micro_batches = 0};
 }
 
 /// How many micro-batches each chunk holds at the moment when most layers are held.
@@ -77,18 +75,9 @@ std::vector<std::int64_t> stage_layout(const RunConfig& config) {
                          parallel.pipeline * parallel.chunks);
 }
 
-std::vector<LayerRange> stage_layers(const RunConfig& config, std::int64_t stage) {
-  PLEAT_ASSERT(stage >= 0 && stage < config.parallel.pipeline, "stage {} of {}", stage,
-               config.parallel.pipeline);
-  std::vector<LayerRange> ranges;
-  std::int64_t first = 0;
-  std::int64_t virtual_stage = 0;
-  for (const std::int64_t layers : stage_layout(config)) {
-    if (virtual_stage++ % config.parallel.pipeline == stage)
-      ranges.push_back({first, first + layers});
-    first += layers;
-  }
-  return ranges;
+model::Placement placement_of(const RunConfig& config, const comm::GridShape& grid,
+                              std::int64_t rank) {
+  return model::make_placement(config.model, grid, rank, stage_layout(config));
 }
 
 std::int64_t micro_batches_per_rank(const RunConfig& config, std::int64_t data_ranks) {
@@ -99,10 +88,11 @@ std::int64_t micro_batches_per_rank(const RunConfig& config, std::int64_t data_r
 plan::StageLoad stage_load(const RunConfig& config, const comm::GridShape& grid,
                            std::int64_t stage) {
   const std::int64_t stages = grid.degree(Axis::kPipeline);
-  plan::StageLoad load{
-      .chunks = {}, .embedding = stage == 0, .head = stage == stages - 1};
-  for (const LayerRange& range : stage_layers(config, stage))
-    load.chunks.push_back(layers_of(config.model, range));
+  const model::Placement placement =
+      placement_of(config, grid, stage * (grid.ranks() / stages));
+  plan::StageLoad load{.embedding = placement.has_embedding, .head = placement.has_head};
+  for (const model::Slice& layers : placement.chunks)
+    load.chunks.push_back(layers_of(config.model, layers));
   count_in_flight(
       pipeline_tasks(stages, stage, config.parallel.chunks,
                      micro_batches_per_rank(config, grid.degree(Axis::kData))),

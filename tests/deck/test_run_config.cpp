@@ -69,7 +69,11 @@ TEST_F(RunConfigTest, Contradictions) {
       {"validation.every=5", "data.split = 0 holds nothing out"},
       {"data.weights=[1,2]", "data.weights has 2 entries for 0 sources"},
       {"model.heads=5", "model.hidden = 64 is not a multiple of model.heads = 5"},
-      {"moe.dense_layers=[2]", "there is no layer 2, expected 0 to 1"}};
+      {"moe.dense_layers=[2]", "there is no layer 2, expected 0 to 1"},
+      {"parallel.chunks=2", "parallel.chunks = 2 needs parallel.schedule"},
+      {"parallel.schedule=interleaved", "but parallel.pipeline = 1"},
+      {"parallel.schedule=interleaved parallel.chunks=1 parallel.pipeline=2",
+       "parallel.chunks of at least 2, found 1"}};
   for (const auto& [overrides, text] : cases) {
     EXPECT_THAT(complaint([&, o = overrides] { load(kSmallDeck, words(o)); }),
                 AllOf(StartsWith("PL0209: override "), HasSubstr(text)))
@@ -84,15 +88,6 @@ TEST_F(RunConfigTest, ContradictionsInTheDeckNameTheLine) {
       "format = \"synthetic\"\n";
   EXPECT_THAT(complaint([&] { load(deck); }),
               AllOf(StartsWith("PL0209: "), HasSubstr("try.toml:4: batch.global = 4")));
-}
-
-TEST_F(RunConfigTest, OnlyOneRankYet) {
-  for (const char* key : {"pipeline", "context", "tensor", "expert", "expert_tensor"}) {
-    EXPECT_THAT(complaint([&] { load(kSmallDeck, {fmt::format("parallel.{}=2", key)}); }),
-                AllOf(StartsWith("PL0211: override "), HasSubstr("found 2, expected 1"),
-                      HasSubstr("runs on one rank")));
-    load(kSmallDeck, {fmt::format("parallel.{}=1", key)});
-  }
 }
 
 TEST_F(RunConfigTest, MissingKeysAndNames) {

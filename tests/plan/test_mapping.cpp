@@ -48,26 +48,44 @@ TEST(Mapping, OneRankFitsEveryModel) {
   }
 }
 
-TEST(Mapping, NamesWhatDoesNotDivideAndTheNearestDegree) {
+TEST(Mapping, NamesWhatDoesNotDivideAndTheNearestDegrees) {
   const ModelConfig config = preset("mixtral-8x7b");
-  EXPECT_THAT(message_of(config, kBatch, {.pipeline = 5}),
-              AllOf(HasSubstr("PL0610"), HasSubstr("parallel.pipeline = 5"),
-                    HasSubstr("model.layers = 32"), HasSubstr("degree that does is 4")));
   EXPECT_THAT(message_of(config, kBatch, {.expert = 16}),
-              AllOf(HasSubstr("moe.experts = 8"), HasSubstr("degree that does is 8")));
+              AllOf(HasSubstr("PL0610"), HasSubstr("moe.experts = 8"),
+                    HasSubstr("nearest degree that does is 8")));
+  EXPECT_THAT(message_of(config, kBatch, {.expert = 3}),
+              HasSubstr("nearest degrees that do are 2 and 4"));
   EXPECT_THAT(message_of(config, kBatch, {.expert_tensor = 3}),
               HasSubstr("moe.ffn = 14336"));
-  EXPECT_THAT(message_of(config, kBatch, {.tensor = 12}), HasSubstr("model.heads = 32"));
-  EXPECT_THAT(message_of(config, kBatch, {.data = 96}), HasSubstr("micro-batches"));
+  EXPECT_THAT(message_of(config, kBatch, {.tensor = 12}),
+              AllOf(HasSubstr("model.heads = 32"), HasSubstr("8 and 16")));
   EXPECT_THAT(message_of(config, {4096, 3, 256}, {}), HasSubstr("batch.global = 256"));
+}
+
+// A rank without a micro-batch computes padding; a rank's share of the vocabulary may be
+// smaller than another's.
+TEST(Mapping, NeitherMicroBatchesNorVocabularyNeedBeDivided) {
+  ModelConfig config = preset("mixtral-8x7b");
+  config.vocab = 32001;
+  EXPECT_EQ(message_of(config, {4096, 1, 7}, {.data = 96, .tensor = 8}), "");
 }
 
 TEST(Mapping, ContextCutsPairsOfChunks) {
   const ModelConfig config = preset("mixtral-8x7b");
   EXPECT_EQ(message_of(config, {48, 1, 1}, {.context = 8}), "");
-  EXPECT_THAT(message_of(config, {40, 1, 1}, {.context = 8}),
-              HasSubstr("half of batch.sequence = 20"));
-  EXPECT_THAT(message_of(config, {41, 1, 1}, {.context = 2}), HasSubstr("is odd"));
+  EXPECT_THAT(
+      message_of(config, {40, 1, 1}, {.context = 8}),
+      AllOf(HasSubstr("batch.sequence = 40 is no multiple of 2 * parallel.context"),
+            HasSubstr("are 32 and 48")));
+  EXPECT_THAT(message_of(config, {2, 1, 1}, {.context = 2}),
+              HasSubstr("that are one are 4;"));
+  // One context rank needs no pairs, only equal sub-sequences.
+  EXPECT_EQ(message_of(config, {36, 1, 1}, {.tensor = 4}), "");
+  EXPECT_THAT(message_of(config, {34, 1, 1}, {.tensor = 4}),
+              HasSubstr("parallel.context * parallel.tensor = 4"));
+  // 24 = 2 * 2 * 6 has pairs for two context ranks, but not rows for 16.
+  EXPECT_THAT(message_of(config, {24, 1, 1}, {.context = 2, .tensor = 8}),
+              HasSubstr("are 16 and 32"));
 }
 
 TEST(Mapping, KeyValueHeadsAreReplicatedEvenly) {
@@ -76,8 +94,45 @@ TEST(Mapping, KeyValueHeadsAreReplicatedEvenly) {
   ModelConfig six = config;
   six.heads = 48;
   six.kv_heads = 6;
-  EXPECT_THAT(message_of(six, kBatch, {.tensor = 16}), HasSubstr("model.kv_heads = 6"));
+  EXPECT_THAT(message_of(six, kBatch, {.tensor = 16}),
+              AllOf(HasSubstr("model.kv_heads = 6"), HasSubstr("12 and 18")));
   EXPECT_THAT(message_of(six, kBatch, {.tensor = 4}), HasSubstr("parallel.tensor = 4"));
+}
+
+TEST(Mapping, DenseAndSharedLayersAreCutByTensor) {
+  ModelConfig config = preset("mixtral-8x7b");
+  config.moe.shared_ffn = 90;
+  EXPECT_THAT(message_of(config, kBatch, {.tensor = 4}),
+              HasSubstr("moe.shared_ffn = 90"));
+  EXPECT_EQ(message_of(config, kBatch, {.tensor = 2}), "");
+  config.moe.shared_ffn = 0;
+  config.ffn = 90;
+  EXPECT_EQ(message_of(config, kBatch, {.tensor = 4}), "");  // no layer is dense
+  config.moe_layer[0] = false;
+  EXPECT_THAT(message_of(config, kBatch, {.tensor = 4}), HasSubstr("model.ffn = 90"));
+}
+
+TEST(Mapping, VirtualStagesNeedLayers) {
+  const ModelConfig config = preset("mixtral-8x7b");  // 32 layers
+  EXPECT_EQ(message_of(config, kBatch, {.pipeline = 5}), "");
+  EXPECT_EQ(message_of(config, kBatch, {.pipeline = 8, .chunks = 4}), "");
+  EXPECT_THAT(message_of(config, kBatch, {.pipeline = 7, .chunks = 5}),
+              AllOf(HasSubstr("PL0622"), HasSubstr("35 virtual stages"),
+                    HasSubstr("at most 6 stages")));
+}
+
+TEST(Mapping, LayoutsHoldEveryLayerOnce) {
+  const ModelConfig config = preset("mixtral-8x7b");
+  EXPECT_EQ(message_of(config, kBatch, {.pipeline = 3, .layout = {20, 12, 0}}), "");
+  EXPECT_EQ(
+      message_of(config, kBatch, {.pipeline = 2, .chunks = 2, .layout = {9, 8, 8, 7}}),
+      "");
+  EXPECT_THAT(message_of(config, kBatch, {.pipeline = 3, .layout = {20, 12}}),
+              AllOf(HasSubstr("PL0623"), HasSubstr("has 2 entries"), HasSubstr("= 3")));
+  EXPECT_THAT(message_of(config, kBatch, {.pipeline = 2, .layout = {20, 13}}),
+              HasSubstr("[20, 13] holds 33 layers"));
+  EXPECT_THAT(message_of(config, kBatch, {.pipeline = 2, .layout = {33, -1}}),
+              HasSubstr("at least 0"));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ ModelConfig bench_s() {
 }
 
 MemoryRequest request(Recompute recompute = Recompute::kNone) {
-  return {.batch = {512, 4, 4}, .mapping = {}, .recompute = recompute, .scalar_bytes = 4};
+  return {.batch = {512, 4, 4}, .recompute = recompute};
 }
 
 TEST(Memory, StateIsFourCopiesOfTheParameters) {
@@ -80,24 +80,128 @@ TEST(Memory, LogitsAreThoseOfTheHead) {
   }
 }
 
+TEST(Memory, ParametersOfOneRankAreThoseOfTheModel) {
+  for (const std::string& name : preset_names()) {
+    ModelConfig config = preset(name);
+    config.moe_layer[0] = false;
+    config.ffn = 96;
+    for (const bool tied : {false, true}) {
+      config.tied = tied;
+      EXPECT_EQ(local_parameters(config, {}, whole_model(config)).total(),
+                count_parameters(config).total)
+          << name;
+    }
+  }
+}
+
+/// Half of the layers of a model, on the first or the last of two stages.
+StageLoad half(const ModelConfig& config, bool first) {
+  return {
+      .chunks = {{.moe_layers = config.layers / 2}}, .embedding = first, .head = !first};
+}
+
+TEST(Memory, StagesTogetherHoldTheModel) {
+  ModelConfig config = preset("mixtral-8x22b");
+  const auto both = [&] {
+    return local_parameters(config, {.pipeline = 2}, half(config, true)).total() +
+           local_parameters(config, {.pipeline = 2}, half(config, false)).total();
+  };
+  EXPECT_EQ(both(), count_parameters(config).total);
+  // A tied head is a copy on the last stage.
+  config.tied = true;
+  EXPECT_EQ(both(), count_parameters(config).total + config.vocab * config.hidden);
+}
+
 TEST(Memory, EveryAxisCutsItsPart) {
   const ModelConfig config = preset("mixtral-8x22b");
-  const LocalParameters whole = local_parameters(config, {});
-  EXPECT_EQ(whole.dense + whole.experts, count_parameters(config).total);
-  const LocalParameters folded =
-      local_parameters(config, {.pipeline = 8, .tensor = 2, .expert = 8});
-  EXPECT_EQ(folded.experts, whole.experts / 64);
-  EXPECT_LT(folded.dense, whole.dense / 12);
+  const auto local = [&](const Mapping& mapping) {
+    return local_parameters(config, mapping, whole_model(config));
+  };
+  const LocalParameters whole = local({});
+  EXPECT_EQ(local({.expert = 8}).experts, whole.experts / 8);
+  EXPECT_EQ(local({.expert = 8}).dense, whole.dense);
+  EXPECT_EQ(local({.expert = 2, .expert_tensor = 4}).experts, whole.experts / 8);
+  // Norms and router stay whole under tensor.
+  EXPECT_EQ(whole.replicated, config.layers * config.hidden * (2 + config.moe.experts));
+  EXPECT_EQ(local({.tensor = 4}).replicated, whole.replicated);
+  EXPECT_EQ(local({.tensor = 4}).dense, whole.dense / 4);
+  EXPECT_EQ(local({.tensor = 4}).experts, whole.experts);
+  // Eight key/value heads over 16 ranks: two copies of each.
+  EXPECT_EQ(16 * local({.tensor = 16}).dense - whole.dense,
+            config.layers * config.hidden * 2 * 8 * config.head_dim);
+  EXPECT_EQ(local({.data = 4, .context = 2}).total(), whole.total());
+}
 
-  MemoryRequest one = request();
-  one.batch = {4096, 1, 256};
-  MemoryRequest many = one;
-  many.mapping = {.pipeline = 8, .data = 8, .tensor = 2, .expert_data = 2, .expert = 8};
-  const MemoryUse alone = training_memory(config, one);
-  const MemoryUse shared = training_memory(config, many);
-  EXPECT_LT(shared.optimizer, shared.parameters * 2.0);
-  EXPECT_LT(shared.parameters, alone.parameters / 30.0);
-  EXPECT_NEAR(shared.activations, alone.activations / 2.0, 0.01 * alone.activations);
+TEST(Memory, VocabularyIsRoundedUp) {
+  ModelConfig config = bench_s();
+  config.vocab = 1001;
+  EXPECT_EQ(local_parameters(config, {.tensor = 2}, whole_model(config)).outside,
+            (2 * 501 + 1) * config.hidden);
+}
+
+TEST(Memory, MomentsAreSplitOverTheRanksThatSumTheGradient) {
+  const ModelConfig config = bench_s();
+  const LocalParameters local = local_parameters(config, {}, whole_model(config));
+  MemoryRequest asked = request();
+  asked.mapping = {.data = 2, .context = 2, .expert_data = 4};
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).optimizer,
+                   8.0 * static_cast<double>(local.total()) / 4.0);
+  asked.mapping = {.data = 2, .context = 2, .expert_data = 1, .expert = 4};
+  const auto dense = static_cast<double>(local.total() - local.experts);
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).optimizer,
+                   8.0 * (dense / 4.0 + static_cast<double>(local.experts) / 4.0));
+}
+
+TEST(Memory, ShardedParametersKeepTwoLayersWhole) {
+  const ModelConfig config = bench_s();
+  const LocalParameters local = local_parameters(config, {}, whole_model(config));
+  const LocalParameters layer = layer_parameters(config, {}, true);
+  MemoryRequest asked = request();
+  asked.mapping = {.data = 8, .expert_data = 8};
+  asked.sharding = Sharding::kParameters;
+  const MemoryUse use = training_memory(config, asked);
+  EXPECT_DOUBLE_EQ(use.parameters,
+                   4.0 * (static_cast<double>(local.outside + 2 * layer.total()) +
+                          static_cast<double>(local.total() - local.outside) / 8.0));
+  EXPECT_DOUBLE_EQ(use.gradients, use.parameters);
+}
+
+TEST(Memory, ActivationsFallWithContextAndTensor) {
+  const ModelConfig config = bench_s();
+  const double alone = training_memory(config, request()).activations;
+  MemoryRequest asked = request();
+  asked.mapping = {.context = 4};
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).activations, alone / 4.0);
+  // Heads and rows are cut by tensor: q k v as well as the residual stream.
+  asked.mapping = {.tensor = 4};
+  EXPECT_NEAR(training_memory(config, asked).activations, alone / 4.0, 0.001 * alone);
+  // Data ranks and expert ranks change nothing: others' tokens come for those that go.
+  asked.mapping = {.data = 4, .expert = 4};
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).activations, alone);
+}
+
+TEST(Memory, ExpertTensorRanksSeeTheRowsOfAll) {
+  const ModelConfig config = bench_s();
+  MemoryRequest asked = request();
+  const double alone = training_memory(config, asked).activations;
+  asked.mapping = {.data = 4, .expert_tensor = 4};
+  // Four times the rows of a quarter of the width: gate and up as before, one weight per
+  // row.
+  const double rows = 4.0 * 512.0 * 2.0;
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).activations - alone,
+                   4.0 * 4.0 * 3.0 * rows);
+}
+
+TEST(Memory, MicroBatchesInFlightAddUp) {
+  const ModelConfig config = bench_s();
+  MemoryRequest asked = request(Recompute::kFull);
+  asked.mapping = {.pipeline = 2};
+  asked.stage = half(config, true);
+  const double one = training_memory(config, asked).activations;
+  asked.stage.chunks[0].micro_batches = 2;
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).activations, 2.0 * one);
+  // Inputs of two layers and the output.
+  EXPECT_DOUBLE_EQ(one, 4.0 * 2048.0 * 3.0 * 512.0);
 }
 
 }  // namespace

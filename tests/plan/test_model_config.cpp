@@ -197,6 +197,18 @@ const BrokenModel kBroken[] = {
     {"expert_ffn", [](ModelConfig& c) { c.moe.ffn = 0; }, "PL0602", "moe.ffn = 0"},
     {"gate", [](ModelConfig& c) { c.moe.shared_gate = true; }, "PL0609", "shared_gate"},
     {"aux", [](ModelConfig& c) { c.moe.auxiliary_coefficient = -0.1; }, "PL0605", "-0.1"},
+    {"bias", [](ModelConfig& c) { c.moe.bias_update_rate = -1; }, "PL0605",
+     "bias_update"},
+    {"scale", [](ModelConfig& c) { c.moe.routed_scale = 0; }, "PL0605", "routed_scale"},
+    {"groups", [](ModelConfig& c) { c.moe.groups = 3; }, "PL0620", "moe.groups = 3"},
+    {"single", [](ModelConfig& c) { c.moe.groups = 8; }, "PL0620", "one expert in each"},
+    {"top_groups", [](ModelConfig& c) { c.moe.top_groups = 2; }, "PL0620",
+     "1 to moe.groups"},
+    {"few", [](ModelConfig& c) { c.moe.groups = 4, c.moe.top_k = 3; }, "PL0620",
+     "moe.top_k = 3"},
+    {"capacity", [](ModelConfig& c) { c.moe.drop.capacity_factor = -1; }, "PL0621",
+     "= -1"},
+    {"pad", [](ModelConfig& c) { c.moe.drop.pad = true; }, "PL0621", "moe.drop.pad"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Validate, Broken, testing::ValuesIn(kBroken),

@@ -26,7 +26,9 @@ using Job = std::function<ExitCode(const Runtime& runtime)>;
 /// \param job      set by the callback of the subcommand when the user chose it
 /// @{
 void add_train(CLI::App& program, Job& job);
+void add_verify(CLI::App& program, Job& job);
 void add_check(CLI::App& program, Job& job);
+void add_map(CLI::App& program, Job& job);
 void add_params(CLI::App& program, Job& job);
 void add_convert(CLI::App& program, Job& job);
 void add_inspect(CLI::App& program, Job& job);

@@ -21,8 +21,9 @@ struct Mapping {
   std::int64_t expert_data = 1;
   std::int64_t expert = 1;
   std::int64_t expert_tensor = 1;
-  std::int64_t chunks = 1;           ///< of the model on each stage
-  std::vector<std::int64_t> layout;  ///< layers of each virtual stage; empty: balanced
+  std::int64_t chunks = 1;  ///< of the model on each stage
+  std::vector<std::int64_t> layout =
+      {};  ///< layers of each virtual stage; empty: balanced
 
   std::int64_t virtual_stages() const { return pipeline * chunks; }
 };

@@ -22,7 +22,7 @@ struct ChunkLoad {
 
 /// \brief What one pipeline stage holds. Without chunks: the whole model, on one stage.
 struct StageLoad {
-  std::vector<ChunkLoad> chunks;
+  std::vector<ChunkLoad> chunks = {};
   bool embedding = true;
   bool head = true;  ///< and the final norm
 };
@@ -33,7 +33,7 @@ struct MemoryRequest {
   Recompute recompute = Recompute::kNone;
   std::int64_t scalar_bytes = 4;
   Sharding sharding = Sharding::kOptimizer;
-  StageLoad stage;
+  StageLoad stage = {};
 };
 
 /// \brief Bytes of a rank, by item.
@@ -54,10 +54,11 @@ MemoryUse training_memory(const ModelConfig& config, const MemoryRequest& reques
 
 /// \brief Parameters of a rank.
 struct LocalParameters {
-  std::int64_t outside = 0;  ///< embedding, final norm, head
-  std::int64_t dense = 0;    ///< of the layers: everything but the routed experts
+  std::int64_t outside = 0;     ///< embedding, final norm, head
+  std::int64_t dense = 0;       ///< of the layers, split over tensor ranks
+  std::int64_t replicated = 0;  ///< of the layers, whole on every tensor rank
   std::int64_t experts = 0;
-  std::int64_t total() const { return outside + dense + experts; }
+  std::int64_t total() const { return outside + dense + replicated + experts; }
 };
 LocalParameters local_parameters(const ModelConfig& config, const Mapping& mapping,
                                  const StageLoad& stage);

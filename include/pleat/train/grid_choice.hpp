@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pleat/comm/grid_shape.hpp"
+#include "pleat/model/placement.hpp"
 #include "pleat/plan/mapping.hpp"
 #include "pleat/plan/memory.hpp"
 #include "pleat/train/run_config.hpp"
@@ -30,13 +31,9 @@ plan::Batch batch_of(const RunConfig& config);
 /// balanced one.
 std::vector<std::int64_t> stage_layout(const RunConfig& config);
 
-/// \brief Layers of one chunk of a stage: [first, end).
-struct LayerRange {
-  std::int64_t first = 0;
-  std::int64_t end = 0;
-};
-/// \brief The layers of each chunk of a stage.
-std::vector<LayerRange> stage_layers(const RunConfig& config, std::int64_t stage);
+/// \brief What a rank holds of the model under that layout.
+model::Placement placement_of(const RunConfig& config, const comm::GridShape& grid,
+                              std::int64_t rank);
 
 /// \brief Micro-batches of the fullest data rank in a step; others fill up with padding.
 std::int64_t micro_batches_per_rank(const RunConfig& config, std::int64_t data_ranks);

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grid_report.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "pleat/model/placement.hpp"
+#include "pleat/train/grid_choice.hpp"
+#include "pleat/train/pipeline_schedule.hpp"
+
+namespace pleat::cli {
+namespace {
+
+using comm::Axis;
+using Axes = std::array<Axis, 4>;
+
+/// The coordinates along the axes of a grid that are cut, "data 1, context 0".
+std::string coordinates(const comm::GridShape& grid, std::int64_t rank,
+                        const Axes& axes) {
+  std::vector<std::string> parts;
+  for (const Axis axis : axes) {
+    if (grid.degree(axis) == 1) continue;
+    parts.push_back(fmt::format("{} {}", axis_name(axis), grid.coordinate(rank, axis)));
+  }
+  return parts.empty() ? "whole" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// "experts 2 to 3 of 8".
+std::string part(const char* what, const model::Slice& slice, std::int64_t whole) {
+  if (slice.count == whole) return fmt::format("all {} {}", whole, what);
+  if (slice.count == 0) return fmt::format("no {}", what);
+  if (slice.count == 1) return fmt::format("{} {} of {}", what, slice.first, whole);
+  return fmt::format("{} {} to {} of {}", what, slice.first, slice.end() - 1, whole);
+}
+
+std::string layer_list(const std::vector<model::Slice>& chunks) {
+  std::vector<std::string> parts;
+  for (const model::Slice& layers : chunks) {
+    if (layers.count == 0) {
+      parts.emplace_back("none");
+    } else if (layers.count == 1) {
+      parts.push_back(fmt::format("{}", layers.first));
+    } else {
+      parts.push_back(fmt::format("{} to {}", layers.first, layers.end() - 1));
+    }
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+/// The positions of each sequence that a context rank attends from: two chunks, an early
+/// and a late one.
+std::string positions(std::int64_t sequence, std::int64_t ranks, std::int64_t rank) {
+  if (ranks == 1) return fmt::format("all {} positions", sequence);
+  const std::int64_t chunk = sequence / (2 * ranks);
+  const std::int64_t late = 2 * ranks - 1 - rank;
+  return fmt::format("positions {} to {} and {} to {}", rank * chunk,
+                     (rank + 1) * chunk - 1, late * chunk, (late + 1) * chunk - 1);
+}
+
+std::string holdings(const train::RunConfig& config, const comm::GridShape& grid,
+                     std::int64_t rank) {
+  const model::Placement p = train::placement_of(config, grid, rank);
+  const plan::ModelConfig& model = config.model;
+  std::vector<std::string> cut{part("heads", p.heads, model.heads),
+                               part("kv heads", p.kv_heads, model.kv_heads)};
+  if (model.has_dense_layers())
+    cut.push_back(part("dense ffn columns", p.ffn, model.ffn));
+  if (model.has_moe_layers() && model.moe.shared_ffn > 0)
+    cut.push_back(part("shared ffn columns", p.shared_ffn, model.moe.shared_ffn));
+  if (p.has_embedding || p.has_head)
+    cut.push_back(part("vocabulary", p.vocab, model.vocab));
+  std::string text =
+      fmt::format("  layers      {}{}{}\n", layer_list(p.chunks),
+                  p.has_embedding ? "; embedding" : "", p.has_head ? "; head" : "");
+  text += fmt::format("  attention   {}; {}\n",
+                      positions(config.batch.sequence, grid.degree(Axis::kContext),
+                                grid.coordinate(rank, Axis::kContext)),
+                      fmt::join(cut, "; "));
+  if (model.has_moe_layers()) {
+    text += fmt::format("  MoE         {}; {}\n",
+                        part("experts", p.experts, model.moe.experts),
+                        part("ffn columns", p.expert_ffn, model.moe.ffn));
+  }
+  return text;
+}
+
+/// A group of ranks and what it is for.
+struct Exchange {
+  const char* name;
+  std::initializer_list<Axis> axes;
+  std::string what;
+};
+
+std::vector<Exchange> exchanges(const train::RunConfig& config) {
+  const train::ParallelSection& parallel = config.parallel;
+  const bool ring = parallel.context_exchange == plan::ContextExchange::kRing;
+  const bool all_to_all = parallel.dispatcher == plan::DispatcherKind::kAllToAll;
+  const bool sharded = parallel.sharding == plan::Sharding::kParameters;
+  const char* state =
+      sharded ? "; weights and moments split here" : "; moments split here";
+  return {
+      {"tensor", {Axis::kTensor}, "rows gathered before, results scattered after"},
+      {"context",
+       {Axis::kContext},
+       ring ? "keys and values, in a ring" : "keys and values"},
+      {"context*tensor", {Axis::kContext, Axis::kTensor}, "router statistics"},
+      {"data*context",
+       {Axis::kData, Axis::kContext},
+       std::string("gradients of attention, dense layers, embedding") + state},
+      {"data*context*tensor",
+       {Axis::kData, Axis::kContext, Axis::kTensor},
+       "gradients of norms and router"},
+      {"expert", {Axis::kExpert}, all_to_all ? "tokens to experts, all to all" : ""},
+      {"expert_tensor",
+       {Axis::kExpertTensor},
+       all_to_all ? "tokens to the parts of an expert" : ""},
+      {"expert*expert_tensor",
+       {Axis::kExpert, Axis::kExpertTensor},
+       all_to_all ? "how many tokens go where" : "tokens to experts, all gathered"},
+      {"expert_data", {Axis::kExpertData}, std::string("gradients of experts") + state},
+  };
+}
+
+/// Ranks before and behind in the pipeline; with chunks the last stage goes on at the
+/// first.
+std::string pipeline_report(const train::RunConfig& config, const comm::GridShape& grid,
+                            std::int64_t rank) {
+  const std::int64_t stages = grid.degree(Axis::kPipeline);
+  if (stages == 1) return "";
+  const std::int64_t stage = grid.coordinate(rank, Axis::kPipeline);
+  const std::int64_t size = grid.ranks() / stages;
+  const bool ring = config.parallel.chunks > 1;
+  const auto neighbour = [&](std::int64_t other) {
+    const bool exists = ring || (other >= 0 && other < stages);
+    return exists ? fmt::format("{}", (other + stages) % stages * size + rank % size)
+                  : std::string("none");
+  };
+  return fmt::format("  {:<21} from {}, to {}: activations; gradients go back\n",
+                     "pipeline", neighbour(stage - 1), neighbour(stage + 1));
+}
+
+}  // namespace
+
+std::string rank_list(const std::vector<std::int64_t>& ranks) {
+  constexpr std::size_t kWrittenOut = 4;
+  if (ranks.size() <= kWrittenOut) return fmt::format("{}", fmt::join(ranks, ", "));
+  return fmt::format("{}, {}, ..., {} ({} ranks)", ranks[0], ranks[1], ranks.back(),
+                     ranks.size());
+}
+
+std::string grid_summary(const comm::GridShape& grid) {
+  const auto line = [&](const char* layers, const Axes& axes) {
+    std::string text = fmt::format("  {:<10}", layers);
+    for (const Axis axis : axes)
+      text += fmt::format(" {} {}", comm::axis_name(axis), grid.degree(axis));
+    return text + "\n";
+  };
+  return fmt::format("mapping: {} {}\n", grid.ranks(),
+                     grid.ranks() == 1 ? "rank" : "ranks") +
+         line("attention", comm::kAttentionAxes) + line("MoE", comm::kMoeAxes);
+}
+
+std::string stage_report(const train::RunConfig& config, const comm::GridShape& grid) {
+  const std::int64_t stages = grid.degree(Axis::kPipeline);
+  const std::int64_t micro_batches =
+      train::micro_batches_per_rank(config, grid.degree(Axis::kData));
+  std::string text =
+      fmt::format("stages: {} micro-batches per step and data rank\n", micro_batches);
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    const model::Placement p =
+        train::placement_of(config, grid, stage * (grid.ranks() / stages));
+    const std::int64_t depth = train::pipeline_depth(
+        train::pipeline_tasks(stages, stage, config.parallel.chunks, micro_batches));
+    text += fmt::format("  stage {:<3} layers {}{}{}; {} in flight\n", stage,
+                        layer_list(p.chunks), p.has_embedding ? "; embedding" : "",
+                        p.has_head ? "; head" : "", depth);
+  }
+  return text;
+}
+
+std::string rank_report(const train::RunConfig& config, const comm::GridShape& grid,
+                        std::int64_t rank) {
+  std::string text = fmt::format("rank {}: attention {} | MoE {}\n", rank,
+                                 coordinates(grid, rank, comm::kAttentionAxes),
+                                 coordinates(grid, rank, comm::kMoeAxes));
+  text += holdings(config, grid, rank) + pipeline_report(config, grid, rank);
+  for (const Exchange& exchange : exchanges(config)) {
+    const std::vector<std::int64_t> ranks = grid.group(rank, exchange.axes);
+    if (ranks.size() == 1 || exchange.what.empty()) continue;
+    text +=
+        fmt::format("  {:<21} {}: {}\n", exchange.name, rank_list(ranks), exchange.what);
+  }
+  return text;
+}
+
+}  // namespace pleat::cli
