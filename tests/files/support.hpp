@@ -173,11 +173,19 @@ inline io::CheckpointInfo unusual_info() {
                .ffn = 24,
                .shared_ffn = 40,
                .shared_gate = true,
-               .score = plan::RouterScore::kSoftmaxAfterTopK,
+               .score = plan::RouterScore::kSigmoid,
                .normalize = false,
                .auxiliary_coefficient = 0.01,
-               .auxiliary_scope = plan::AuxiliaryScope::kSequence,
-               .z_coefficient = 0.001};
+               .auxiliary_scope = plan::AuxiliaryScope::kGlobalBatch,
+               .z_coefficient = 0.001,
+               .groups = 3,
+               .top_groups = 2,
+               .routed_scale = 2.5,
+               .bias_update_rate = 1e-3,
+               .drop = {.capacity_factor = 1.25,
+                        .scope = plan::DropScope::kSequence,
+                        .policy = plan::DropPolicy::kPosition,
+                        .pad = true}};
   model.moe_layer = {false, true, true};
   return info;
 }

@@ -76,6 +76,56 @@ TEST(Checkpoint, EveryAttributeComesBack) {
   EXPECT_EQ(a.moe.auxiliary_coefficient, b.moe.auxiliary_coefficient);
   EXPECT_EQ(a.moe.auxiliary_scope, b.moe.auxiliary_scope);
   EXPECT_EQ(a.moe.z_coefficient, b.moe.z_coefficient);
+  EXPECT_EQ(
+      std::tie(a.moe.groups, a.moe.top_groups, a.moe.routed_scale, a.moe.bias_update_rate),
+      std::tie(b.moe.groups, b.moe.top_groups, b.moe.routed_scale, b.moe.bias_update_rate));
+  const plan::DropConfig& drop = a.moe.drop;
+  EXPECT_EQ(std::tie(drop.capacity_factor, drop.scope, drop.policy, drop.pad),
+            std::tie(b.moe.drop.capacity_factor, b.moe.drop.scope, b.moe.drop.policy,
+                     b.moe.drop.pad));
+}
+
+TEST(Checkpoint, EveryChoiceHasAWord) {
+  const test::TemporaryFolder folder;
+  const auto came_back = [&](const plan::MoeConfig& moe) {
+    CheckpointInfo info = test::unusual_info();
+    info.model.moe = moe;
+    CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+    return CheckpointReader(folder / "c.h5").info().model.moe;
+  };
+  plan::MoeConfig moe;
+  for (const auto score :
+       {plan::RouterScore::kSoftmaxBeforeTopK, plan::RouterScore::kSoftmaxAfterTopK,
+        plan::RouterScore::kSigmoid}) {
+    moe.score = score;
+    EXPECT_EQ(came_back(moe).score, score);
+  }
+  for (const auto scope : {plan::AuxiliaryScope::kMicroBatch, plan::AuxiliaryScope::kSequence,
+                           plan::AuxiliaryScope::kGlobalBatch}) {
+    moe.auxiliary_scope = scope;
+    EXPECT_EQ(came_back(moe).auxiliary_scope, scope);
+  }
+  moe.drop.scope = plan::DropScope::kSubSequence;
+  moe.drop.policy = plan::DropPolicy::kProbs;
+  EXPECT_EQ(came_back(moe).drop.scope, plan::DropScope::kSubSequence);
+  EXPECT_EQ(came_back(moe).drop.policy, plan::DropPolicy::kProbs);
+}
+
+TEST(Checkpoint, FormatOneIsReadWithWhatItDidNotKnowSwitchedOff) {
+  const test::TemporaryFolder folder;
+  CheckpointInfo info = test::unusual_info();
+  info.format_version = 1;
+  info.model.moe.score = plan::RouterScore::kSoftmaxAfterTopK;
+  CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+  EXPECT_FALSE(
+      Hdf5File::open_read(folder / "c.h5").root().has_attribute("moe.bias_update_rate"));
+  const CheckpointInfo found = CheckpointReader(folder / "c.h5").info();
+  EXPECT_EQ(found.format_version, 1);
+  EXPECT_EQ(found.model.moe.experts, info.model.moe.experts);
+  EXPECT_EQ(found.model.moe.groups, 1);
+  EXPECT_EQ(found.model.moe.routed_scale, 1.0);
+  EXPECT_EQ(found.model.moe.bias_update_rate, 0.0);
+  EXPECT_FALSE(found.model.moe.drop.active());
 }
 
 TEST(Checkpoint, SameContentGivesTheSameBytes) {
