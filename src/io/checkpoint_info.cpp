@@ -30,7 +30,7 @@ constexpr std::array<Spelling<plan::AuxiliaryScope>, 3> kScopes{
      {plan::AuxiliaryScope::kSequence, "sequence"},
      {plan::AuxiliaryScope::kGlobalBatch, "global_batch"}}};
 constexpr std::array<Spelling<plan::DropScope>, 2> kDropScopes{
-    {{plan::DropScope::kSubSequence, "sub_sequence"},
+    {{plan::DropScope::kSubSequence, "subsequence"},
      {plan::DropScope::kSequence, "sequence"}}};
 constexpr std::array<Spelling<plan::DropPolicy>, 2> kDropPolicies{
     {{plan::DropPolicy::kProbs, "probs"}, {plan::DropPolicy::kPosition, "position"}}};
