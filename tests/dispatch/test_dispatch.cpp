@@ -2,6 +2,8 @@
 //
 // Every dispatcher gives an expert the rows, and a token the sum, that one rank with all
 // tokens of the ep*etp group gives it.
+#include <array>
+
 #include <gtest/gtest.h>
 
 #include "dispatch/planned_dispatch.hpp"
@@ -165,6 +167,40 @@ TEST_F(Dispatch, UnequalNumbersOfTokensAreAnError) {
     for (const DispatcherKind kind : kKinds) {
       EXPECT_THROW((Planned<double>(*grid, reference, kind)), InternalError);
     }
+  }
+}
+
+/// \brief The example of docs/dispatcher.md: four ranks, ep 2, etp 2, four experts, two tokens
+/// on each rank with one expert each. Tokens are letters.
+TEST_F(Dispatch, WorkedExampleOfTheDocument) {
+  for (const auto& grid : grids()) {
+    if (grid->degree(comm::Axis::kExpert) != 2) continue;
+    if (grid->degree(comm::Axis::kExpertTensor) != 2) continue;
+    if (grid->rank() >= 4) continue;
+    const auto rank = static_cast<std::size_t>(grid->rank());
+    const Integers index = std::array<Integers, 4>{{{2, 0}, {1, 0}, {0, 3}, {3, 1}}}[rank];
+    const Values x = std::array<Values, 4>{
+        {{'a', 'b'}, {'c', 'd'}, {'e', 'f'}, {'g', 'h'}}}[rank];
+    const auto dispatcher =
+        model::make_dispatcher<double>(DispatcherKind::kAllToAll, 4, *grid);
+    Arena saved("saved"), scratch("scratch");
+    model::DispatchRecord record;
+    dispatcher->plan(ExecSpace(), to_device<std::int32_t>(index, 2, 1), saved, scratch,
+                     record);
+    const DeviceView<double, 2> x_RD("x_RD", record.rows, 1);
+    dispatcher->dispatch(ExecSpace(), record, to_device<double>(x, 2, 1), scratch, x_RD);
+
+    using Rows = std::vector<std::int64_t>;
+    const bool first = rank < 2;  // the first rank of the expert axis
+    EXPECT_EQ(record.sent_rows, (std::array<Rows, 4>{{{1, 1}, {2, 0}, {1, 1}, {1, 1}}}[rank]));
+    EXPECT_EQ(record.received_rows,
+              (std::array<Rows, 4>{{{1, 1}, {2, 1}, {1, 1}, {0, 1}}}[rank]));
+    EXPECT_EQ(record.gathered_rows, first ? (Rows{2, 3}) : (Rows{2, 1}));
+    expect_same(to_host(record.sorted_R), first ? Values{0, 2, 1, 3, 4} : Values{0, 1, 2},
+                "sorted_R");
+    EXPECT_EQ(record.host_offsets, first ? (Rows{0, 3, 5}) : (Rows{0, 1, 3}));
+    expect_same(to_host(x_RD), first ? Values{'b', 'd', 'e', 'c', 'h'} : Values{'a', 'f', 'g'},
+                "x_RD");
   }
 }
 
