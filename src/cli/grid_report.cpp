@@ -89,7 +89,7 @@ std::string holdings(const train::RunConfig& config, const comm::GridShape& grid
 /// A group of ranks and what it is for.
 struct Exchange {
   const char* name;
-  std::initializer_list<Axis> axes;
+  std::vector<Axis> axes;
   std::string what;
 };
 
