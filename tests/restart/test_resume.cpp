@@ -147,7 +147,7 @@ TEST_P(ResumeRouter, EveryOptionSurvivesACheckpoint) {
   const ProgramResult inspected = pleat("inspect cut" + last);
   EXPECT_EQ(inspected.exit_code, 0) << inspected.output;
   const ProgramResult more =
-      pleat("train deck.toml precision.compute=fp64 run.steps=1 run.output=more " +
+      pleat("train deck.toml precision.compute=fp64 run.steps=2 run.output=more " +
             std::string(GetParam()) + " model.init=cut" + last);
   EXPECT_EQ(more.exit_code, 0) << more.output;
 }
