@@ -60,6 +60,13 @@ TEST_F(Numerical, TheFirstLayerIsNamed) {
   EXPECT_NE(run.output.find("layer 0"), std::string::npos) << run.output;
 }
 
+TEST_F(Numerical, TheFinalNormIsNamed) {
+  poison("model.norm.weight");
+  const ProgramResult run = train_poisoned();
+  EXPECT_EQ(run.exit_code, 3) << run.output;
+  EXPECT_NE(run.output.find("the final norm"), std::string::npos) << run.output;
+}
+
 TEST_F(Numerical, TheHeadIsNamed) {
   poison("lm_head.weight");
   const ProgramResult run = train_poisoned();
