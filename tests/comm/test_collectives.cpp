@@ -2,8 +2,8 @@
 /// \file
 /// \brief Every collective against plain loops, for every element type.
 ///
-/// Legend: P members, N elements of a part, M and R sums of counts. Values are small whole
-/// numbers, so that every sum is exact in every type.
+/// Legend: P members, N elements of a part, M and R sums of counts. Values are small
+/// whole numbers, so that every sum is exact in every type.
 
 #include <numeric>
 #include <vector>
@@ -35,8 +35,8 @@ std::vector<typename View::non_const_value_type> on_host(const View& x_N) {
   return {host_N.data(), host_N.data() + host_N.extent(0)};
 }
 
-// What member `from` holds at place i; at most 7 + 4 + 6 = 17, so that nine add up to less
-// than 256.
+// What member `from` holds at place i; at most 7 + 4 + 6 = 17, so that nine add up to
+// less than 256.
 template <class T>
 T value(int from, std::int64_t i) {
   return static_cast<T>(from + i % 5 + 2 * (i % 4));
@@ -126,10 +126,12 @@ TYPED_TEST(Collectives, AllReduce) {
 TYPED_TEST(Collectives, AllReduceOfOneValue) {
   using T = TypeParam;
   const int n = this->size_;
-  EXPECT_EQ(this->group_->all_reduce_value(static_cast<T>(this->rank_ + 1), Reduction::kSum),
-            static_cast<T>(n * (n + 1) / 2));
-  EXPECT_EQ(this->group_->all_reduce_value(static_cast<T>(this->rank_ + 1), Reduction::kMax),
-            static_cast<T>(n));
+  EXPECT_EQ(
+      this->group_->all_reduce_value(static_cast<T>(this->rank_ + 1), Reduction::kSum),
+      static_cast<T>(n * (n + 1) / 2));
+  EXPECT_EQ(
+      this->group_->all_reduce_value(static_cast<T>(this->rank_ + 1), Reduction::kMax),
+      static_cast<T>(n));
 }
 
 TYPED_TEST(Collectives, BroadcastFromEachMember) {
@@ -209,7 +211,8 @@ TYPED_TEST(Collectives, ReduceScatterInPlace) {
   }
 }
 
-// Member r sends (r + 2 q) % 3 elements to member q: unlike in both directions, with zeros.
+// Member r sends (r + 2 q) % 3 elements to member q: unlike in both directions, with
+// zeros.
 TYPED_TEST(Collectives, AllToAll) {
   using T = TypeParam;
   const auto count = [](int from, int to) { return (from + 2 * to) % 3; };
@@ -221,7 +224,8 @@ TYPED_TEST(Collectives, AllToAll) {
   for (int p = 0; p < this->size_; ++p) {
     send_counts.push_back(count(this->rank_, p));
     recv_counts.push_back(count(p, this->rank_));
-    for (int i = 0; i < send_counts.back(); ++i) in_M.push_back(element(this->rank_, p, i));
+    for (int i = 0; i < send_counts.back(); ++i)
+      in_M.push_back(element(this->rank_, p, i));
     for (int i = 0; i < recv_counts.back(); ++i)
       expected_R.push_back(element(p, this->rank_, i));
   }

@@ -131,7 +131,8 @@ TEST(Communicator, TrafficFollowsTheClosedFormulas) {
   group->barrier();
 }
 
-// With unlike counts: a member sends its own part to all others, or their parts of the sum.
+// With unlike counts: a member sends its own part to all others, or their parts of the
+// sum.
 TEST(Communicator, TrafficOfUnlikeParts) {
   const auto group = make_mpi_communicator(test::world());
   const int size = group->size();
@@ -151,7 +152,8 @@ TEST(Communicator, TrafficOfUnlikeParts) {
 TEST(Communicator, ViewsMustFitTheCounts) {
   const auto group = make_mpi_communicator(test::world());
   const std::size_t members = static_cast<std::size_t>(group->size());
-  const Values part("part", 5), whole("whole", 5 * members), longer("longer", 5 * members + 1);
+  const Values part("part", 5), whole("whole", 5 * members),
+      longer("longer", 5 * members + 1);
   const Counts equal(members, 5), fewer(members - 1, 5), negative(members, -5);
   EXPECT_EQ(id_of([&] { group->all_gather(part, longer); }), "PL0100");
   EXPECT_EQ(id_of([&] { group->reduce_scatter(longer, part); }), "PL0100");

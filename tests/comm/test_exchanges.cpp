@@ -64,7 +64,8 @@ TEST_F(Exchanges, RingWithTags) {
   if (size_ == 1) GTEST_SKIP() << "needs two ranks";
   const Values first = filled(3, rank_), second = filled(3, rank_ + 100);
   const Values other = filled(5, rank_ + 200);
-  const Values got_first = filled(3, -1), got_second = filled(3, -1), got_other = filled(5, -1);
+  const Values got_first = filled(3, -1), got_second = filled(3, -1),
+               got_other = filled(5, -1);
   Pending from_other = group_->receive(got_other, previous_, 2);
   Pending from_first = group_->receive(got_first, previous_, 1);
   Pending from_second = group_->receive(got_second, previous_, 1);

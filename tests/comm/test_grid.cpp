@@ -54,7 +54,8 @@ void expect_groups(const Grid& grid) {
     EXPECT_THAT(members(grid, name), ElementsAreArray(shape.group(grid.rank(), axes)))
         << group_name(name) << ", " << grid.describe_rank();
   };
-  expect(GroupName::kWorld, {Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kTensor});
+  expect(GroupName::kWorld,
+         {Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kTensor});
   expect(GroupName::kPipeline, {Axis::kPipeline});
   expect(GroupName::kData, {Axis::kData});
   expect(GroupName::kContext, {Axis::kContext});
@@ -118,10 +119,10 @@ TEST(Grid, TrafficByGroup) {
     const bool mine = label == "tensor" && ranks > 1;
     EXPECT_EQ(of_group.of(Exchange::kAllReduce).calls, mine ? 1 : 0) << label;
   }
-  EXPECT_THAT(labels,
-              ElementsAre("world", "pipeline", "data", "context", "tensor", "data*context",
-                          "context*tensor", "data*context*tensor", "expert_data", "expert",
-                          "expert_tensor", "expert*expert_tensor"));
+  EXPECT_THAT(labels, ElementsAre("world", "pipeline", "data", "context", "tensor",
+                                  "data*context", "context*tensor", "data*context*tensor",
+                                  "expert_data", "expert", "expert_tensor",
+                                  "expert*expert_tensor"));
 }
 
 TEST(Grid, RefusesAnotherRankCount) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// \brief Preloaded into tests with more ranks than cores. MPICH over UCX spins while it
-/// waits, which takes the core from the very rank it waits for; this gives it away whenever
-/// a look at the network found nothing to do. Where yielding took long, others compute on
-/// this core: then short sleeps, after which the kernel lets a rank run at once, serve
-/// better than a yield, after which it waits for its turn.
+/// waits, which takes the core from the very rank it waits for; this gives it away
+/// whenever a look at the network found nothing to do. Where yielding took long, others
+/// compute on this core: then short sleeps, after which the kernel lets a rank run at
+/// once, serve better than a yield, after which it waits for its turn.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
