@@ -4,8 +4,7 @@
 /// \file
 /// \brief Brings tokens to their experts and the results back.
 ///
-///     x_TD  --dispatch-->  x_RD (sorted by local expert)  --experts-->  y_RD
-///     --combine-->  y_TD
+///     x_TD --dispatch--> x_RD (sorted by local expert) --experts--> y_RD --combine--> y_TD
 ///
 /// combine() is the adjoint of dispatch(): the backward pass dispatches the gradient of
 /// y_TD and combines the gradient of x_RD, so two operations serve both directions. With
