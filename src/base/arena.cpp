@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "pleat/base/buffer.hpp"
+
 namespace pleat {
 namespace {
 
@@ -39,6 +41,7 @@ void* Arena::take_bytes(std::size_t bytes) {
   const std::size_t size = std::max(needed + kAlignment, kSmallestChunk);
   chunks_.emplace_back(
       Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::Arena::" + name_), size);
+  advise_huge_pages(chunks_.back().data(), size);
   const auto base = reinterpret_cast<std::uintptr_t>(chunks_.back().data());
   const std::size_t start = round_up(base) - base;
   current_.used = start + needed;

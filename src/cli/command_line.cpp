@@ -49,6 +49,7 @@ Job read_command_line(int argc, const char* const* argv) {
   program.require_subcommand(1);
   program.footer("'pleat COMMAND --help' explains a command; docs/decks.md the deck.");
   add_train(program, job);
+  add_verify(program, job);
   add_check(program, job);
   add_map(program, job);
   add_params(program, job);

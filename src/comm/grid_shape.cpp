@@ -123,7 +123,7 @@ std::int64_t GridShape::rank_in(const std::array<Axis, 4>& grid,
 }
 
 std::vector<std::int64_t> GridShape::group(std::int64_t rank,
-                                           std::initializer_list<Axis> axes) const {
+                                           const std::vector<Axis>& axes) const {
   const bool one_grid =
       std::all_of(axes.begin(), axes.end(),
                   [](Axis a) { return belongs_to(a, kAttentionAxes); }) ||

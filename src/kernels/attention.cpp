@@ -23,19 +23,20 @@ void require_shape(const AttentionShape& shape) {
   PLEAT_ASSERT(shape.diagonal >= 0 && (shape.keys > 0 || shape.queries == 0),
                "queries without keys: {} keys, diagonal {}", shape.keys, shape.diagonal);
   // Else two sequences would write the same rows.
-  PLEAT_ASSERT(shape.batch <= 1 ||
-                   (shape.query_stride >= shape.queries && shape.key_stride >= shape.keys),
-               "sequences overlap: {} queries every {} rows, {} keys every {}", shape.queries,
-               shape.query_stride, shape.keys, shape.key_stride);
+  PLEAT_ASSERT(shape.batch <= 1 || (shape.query_stride >= shape.queries &&
+                                    shape.key_stride >= shape.keys),
+               "sequences overlap: {} queries every {} rows, {} keys every {}",
+               shape.queries, shape.query_stride, shape.keys, shape.key_stride);
 }
 
 template <class View>
 void require_queries(const AttentionShape& shape, const char* name, const View& rows) {
   const std::int64_t end =
       end_row(shape, shape.first_query, shape.query_stride, shape.queries);
-  PLEAT_ASSERT(rows.extent_int(0) >= end && rows.extent_int(1) >= shape.heads * shape.head_dim,
-               "{} [{}, {}], expected at least [{}, {}]", name, rows.extent(0), rows.extent(1),
-               end, shape.heads * shape.head_dim);
+  PLEAT_ASSERT(
+      rows.extent_int(0) >= end && rows.extent_int(1) >= shape.heads * shape.head_dim,
+      "{} [{}, {}], expected at least [{}, {}]", name, rows.extent(0), rows.extent(1),
+      end, shape.heads * shape.head_dim);
 }
 
 template <class View>
@@ -44,12 +45,13 @@ void require_keys(const AttentionShape& shape, const char* name, const View& row
   const std::int64_t columns =
       std::max(shape.k_column, shape.v_column) + shape.kv_heads * shape.head_dim;
   PLEAT_ASSERT(rows.extent_int(0) >= end && rows.extent_int(1) >= columns,
-               "{} [{}, {}], expected at least [{}, {}]", name, rows.extent(0), rows.extent(1),
-               end, columns);
+               "{} [{}, {}], expected at least [{}, {}]", name, rows.extent(0),
+               rows.extent(1), end, columns);
 }
 
 template <class View>
-void require_statistic(const AttentionShape& shape, const char* name, const View& values_HT) {
+void require_statistic(const AttentionShape& shape, const char* name,
+                       const View& values_HT) {
   const std::int64_t end =
       end_row(shape, shape.first_query, shape.query_stride, shape.queries);
   PLEAT_ASSERT(values_HT.extent_int(0) == shape.heads && values_HT.extent_int(1) >= end,
@@ -68,15 +70,22 @@ AttentionShape with_near_diagonal(AttentionShape shape) {
 AttentionShape fused_attention_shape(std::int64_t batch, std::int64_t sequence,
                                      std::int64_t heads, std::int64_t kv_heads,
                                      std::int64_t head_dim) {
-  return {.batch = batch, .queries = sequence, .keys = sequence, .heads = heads,
-          .kv_heads = kv_heads, .head_dim = head_dim, .query_stride = sequence,
-          .key_stride = sequence, .k_column = heads * head_dim,
+  return {.batch = batch,
+          .queries = sequence,
+          .keys = sequence,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .query_stride = sequence,
+          .key_stride = sequence,
+          .k_column = heads * head_dim,
           .v_column = (heads + kv_heads) * head_dim};
 }
 
 template <class T>
-void attention_forward(const ExecSpace& exec, const AttentionShape& shape, Accumulator<T> scale,
-                       Pieces pieces, const DeviceView<const T, 2>& q_TQ,
+void attention_forward(const ExecSpace& exec, const AttentionShape& shape,
+                       Accumulator<T> scale, Pieces pieces,
+                       const DeviceView<const T, 2>& q_TQ,
                        const DeviceView<const T, 2>& kv_UR, Arena& scratch,
                        const DeviceView<T, 2>& o_TO,
                        const DeviceView<Accumulator<T>, 2>& lse_HT) {
@@ -87,7 +96,8 @@ void attention_forward(const ExecSpace& exec, const AttentionShape& shape, Accum
   require_statistic(shape, "lse", lse_HT);
   const AttentionShape near = with_near_diagonal(shape);
 #if defined(PLEAT_HOST_GEMM)
-  host_attention_forward<T>(exec, near, scale, pieces, q_TQ, kv_UR, scratch, o_TO, lse_HT);
+  host_attention_forward<T>(exec, near, scale, pieces, q_TQ, kv_UR, scratch, o_TO,
+                            lse_HT);
 #else
   static_cast<void>(scratch);
   portable_attention_forward<T>(exec, near, scale, pieces, q_TQ, kv_UR, o_TO, lse_HT);
@@ -96,14 +106,15 @@ void attention_forward(const ExecSpace& exec, const AttentionShape& shape, Accum
 
 template <class T>
 void attention_delta(const ExecSpace& exec, std::int64_t heads, std::int64_t head_dim,
-                     const DeviceView<const T, 2>& o_TO, const DeviceView<const T, 2>& do_TO,
+                     const DeviceView<const T, 2>& o_TO,
+                     const DeviceView<const T, 2>& do_TO,
                      const DeviceView<Accumulator<T>, 2>& delta_HT) {
   const auto rows = static_cast<std::int64_t>(o_TO.extent(0));
   PLEAT_ASSERT(o_TO.extent_int(1) == heads * head_dim && do_TO.extent_int(0) == rows &&
                    do_TO.extent_int(1) == heads * head_dim &&
                    delta_HT.extent_int(0) == heads && delta_HT.extent_int(1) == rows,
-               "output [{}, {}], its gradient [{}, {}], delta [{}, {}], {} heads of {}", rows,
-               o_TO.extent(1), do_TO.extent(0), do_TO.extent(1), delta_HT.extent(0),
+               "output [{}, {}], its gradient [{}, {}], delta [{}, {}], {} heads of {}",
+               rows, o_TO.extent(1), do_TO.extent(0), do_TO.extent(1), delta_HT.extent(0),
                delta_HT.extent(1), heads, head_dim);
   Kokkos::parallel_for(
       "pleat::kernels::attention_delta",
@@ -120,9 +131,10 @@ void attention_delta(const ExecSpace& exec, std::int64_t heads, std::int64_t hea
 }
 
 template <class T>
-void attention_backward(const ExecSpace& exec, const AttentionShape& shape, Accumulator<T> scale,
-                        Pieces pieces, bool accumulate_keys,
-                        const DeviceView<const T, 2>& q_TQ, const DeviceView<const T, 2>& kv_UR,
+void attention_backward(const ExecSpace& exec, const AttentionShape& shape,
+                        Accumulator<T> scale, Pieces pieces, bool accumulate_keys,
+                        const DeviceView<const T, 2>& q_TQ,
+                        const DeviceView<const T, 2>& kv_UR,
                         const DeviceView<const Accumulator<T>, 2>& lse_HT,
                         const DeviceView<const Accumulator<T>, 2>& delta_HT,
                         const DeviceView<const T, 2>& do_TO, Arena& scratch,
@@ -138,8 +150,8 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape, Accu
   const AttentionShape near = with_near_diagonal(shape);
 #if defined(PLEAT_HOST_GEMM)
   const BackwardTasks tasks = choose_backward_tasks(near, exec.concurrency());
-  host_attention_backward<T>(exec, near, scale, pieces, accumulate_keys, q_TQ, kv_UR, lse_HT,
-                             delta_HT, do_TO, tasks, scratch, dq_TQ, dkv_UR);
+  host_attention_backward<T>(exec, near, scale, pieces, accumulate_keys, q_TQ, kv_UR,
+                             lse_HT, delta_HT, do_TO, tasks, scratch, dq_TQ, dkv_UR);
 #else
   static_cast<void>(scratch);
   portable_attention_backward<T>(exec, near, scale, pieces, accumulate_keys, q_TQ, kv_UR,
@@ -147,22 +159,20 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape, Accu
 #endif
 }
 
-#define PLEAT_INSTANTIATE(T)                                                                  \
-  template void attention_forward<T>(const ExecSpace&, const AttentionShape&, Accumulator<T>, \
-                                     Pieces, const DeviceView<const T, 2>&,                   \
-                                     const DeviceView<const T, 2>&, Arena&,                   \
-                                     const DeviceView<T, 2>&,                                 \
-                                     const DeviceView<Accumulator<T>, 2>&);                   \
-  template void attention_delta<T>(const ExecSpace&, std::int64_t, std::int64_t,              \
-                                   const DeviceView<const T, 2>&,                             \
-                                   const DeviceView<const T, 2>&,                             \
-                                   const DeviceView<Accumulator<T>, 2>&);                     \
-  template void attention_backward<T>(                                                        \
-      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, bool,                  \
-      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,                           \
-      const DeviceView<const Accumulator<T>, 2>&, const DeviceView<const Accumulator<T>, 2>&, \
-      const DeviceView<const T, 2>&, Arena&, const DeviceView<T, 2>&,                         \
-      const DeviceView<T, 2>&);
+#define PLEAT_INSTANTIATE(T)                                                             \
+  template void attention_forward<T>(                                                    \
+      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces,                   \
+      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, Arena&,              \
+      const DeviceView<T, 2>&, const DeviceView<Accumulator<T>, 2>&);                    \
+  template void attention_delta<T>(                                                      \
+      const ExecSpace&, std::int64_t, std::int64_t, const DeviceView<const T, 2>&,       \
+      const DeviceView<const T, 2>&, const DeviceView<Accumulator<T>, 2>&);              \
+  template void attention_backward<T>(                                                   \
+      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, bool,             \
+      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,                      \
+      const DeviceView<const Accumulator<T>, 2>&,                                        \
+      const DeviceView<const Accumulator<T>, 2>&, const DeviceView<const T, 2>&, Arena&, \
+      const DeviceView<T, 2>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
 #undef PLEAT_INSTANTIATE

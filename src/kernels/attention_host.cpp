@@ -70,7 +70,8 @@ struct OnlineSoftmax {
       const std::int64_t visible = tiles.visible_keys(queries.begin + r, keys);
       const A now = std::max(highest[r], tiles.scale * largest(row, visible));
       const A shrink = std::exp(highest[r] - now);
-      sum[r] = sum[r] * shrink + exponentiate_row(row, visible, keys.size, tiles.scale, now);
+      sum[r] =
+          sum[r] * shrink + exponentiate_row(row, visible, keys.size, tiles.scale, now);
       if (started && shrink != A(1)) scale_row(o_qd + r * o_stride, tiles.dim(), shrink);
       highest[r] = now;
     }
@@ -82,7 +83,8 @@ struct OnlineSoftmax {
 template <class T>
 void forward_tile(const HostTiles<T>& tiles, Pieces pieces, std::int64_t batch,
                   std::int64_t head, const Span& queries, T* s_qk,
-                  const DeviceView<T, 2>& o_TO, const DeviceView<Accumulator<T>, 2>& lse_HT) {
+                  const DeviceView<T, 2>& o_TO,
+                  const DeviceView<Accumulator<T>, 2>& lse_HT) {
   const std::int64_t kv = head / tiles.group_size();
   const std::int64_t first = tiles.q_row(batch, queries.begin);
   const auto o_stride = static_cast<std::int64_t>(o_TO.stride(0));
@@ -117,21 +119,22 @@ void host_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
   const auto tile_XM = scratch.take<T>(slot_count(exec), kQueries * kKeys);
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};
   const std::int64_t q_tiles = tiles.q_tiles();
-  for_each_task(exec, "pleat::kernels::attention_forward", shape.batch * shape.heads * q_tiles,
+  for_each_task(exec, "pleat::kernels::attention_forward",
+                shape.batch * shape.heads * q_tiles,
                 [&](const std::int64_t task, const std::int64_t slot) {
                   // The long rows first, so that the threads finish together.
                   const Span queries = tiles.q_tile(q_tiles - 1 - task % q_tiles);
                   const std::int64_t head = task / q_tiles % shape.heads;
                   const std::int64_t batch = task / q_tiles / shape.heads;
-                  forward_tile<T>(tiles, pieces, batch, head, queries, &tile_XM(slot, 0), o_TO,
-                                  lse_HT);
+                  forward_tile<T>(tiles, pieces, batch, head, queries, &tile_XM(slot, 0),
+                                  o_TO, lse_HT);
                 });
 }
 
-#define PLEAT_INSTANTIATE(T)                                                                  \
-  template void host_attention_forward<T>(                                                    \
-      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces,                        \
-      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, Arena&,                   \
+#define PLEAT_INSTANTIATE(T)                                                \
+  template void host_attention_forward<T>(                                  \
+      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces,      \
+      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, Arena&, \
       const DeviceView<T, 2>&, const DeviceView<Accumulator<T>, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)

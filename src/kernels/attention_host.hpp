@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief Blockwise attention on a CPU: tile products by host_gemm, one thread each, between
-/// vectorised row loops. Same results as the portable kernels up to rounding.
+/// \brief Blockwise attention on a CPU: tile products by host_gemm, one thread each,
+/// between vectorised row loops. Same results as the portable kernels up to rounding.
 
 #include "pleat/kernels/attention.hpp"
 
@@ -17,8 +17,9 @@ void host_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
                             const DeviceView<T, 2>& o_TO,
                             const DeviceView<Accumulator<T>, 2>& lse_HT);
 
-/// How the backward pass is cut into tasks: kFused computes each tile pair once but has only
-/// one task per (sequence, key/value head); kSplit has one per tile and computes pairs twice.
+/// How the backward pass is cut into tasks: kFused computes each tile pair once but has
+/// only one task per (sequence, key/value head); kSplit has one per tile and computes
+/// pairs twice.
 enum class BackwardTasks { kFused, kSplit };
 
 /// \brief The cheaper cut for so many threads.

@@ -38,18 +38,19 @@ struct BackwardTiles {
     const std::int64_t kv = head / tiles.group_size();
     const std::int64_t first = tiles.q_row(batch, queries.begin);
     const std::int64_t key_row = tiles.k_row(batch, keys.begin);
-    tiles.scores(queries, keys, tiles.q(first, head), tiles.q_stride(), tiles.k(key_row, kv),
-                 tiles.kv_stride(), p_qk);
+    tiles.scores(queries, keys, tiles.q(first, head), tiles.q_stride(),
+                 tiles.k(key_row, kv), tiles.kv_stride(), p_qk);
     tiles.scores(queries, keys, d_out(first, head), do_stride(), tiles.v(key_row, kv),
                  tiles.kv_stride(), ds_qk);
     for (std::int64_t r = 0; r < queries.size; ++r) {
       form_row(p_qk + r * keys.size, ds_qk + r * keys.size,
-               tiles.visible_keys(queries.begin + r, keys), keys.size, lse_HT(head, first + r),
-               delta_HT(head, first + r));
+               tiles.visible_keys(queries.begin + r, keys), keys.size,
+               lse_HT(head, first + r), delta_HT(head, first + r));
     }
   }
 
-  void form_row(T* p, T* ds, std::int64_t visible, std::int64_t keys, A lse, A delta) const {
+  void form_row(T* p, T* ds, std::int64_t visible, std::int64_t keys, A lse,
+                A delta) const {
     const A scale = tiles.scale;
 #pragma omp simd
     for (std::int64_t k = 0; k < visible; ++k) {
@@ -96,7 +97,8 @@ struct BackwardTiles {
 
 /// All gradients of one key/value head and its query heads in one sequence.
 template <class T>
-void backward_group(const BackwardTiles<T>& backward, std::int64_t batch, std::int64_t kv) {
+void backward_group(const BackwardTiles<T>& backward, std::int64_t batch,
+                    std::int64_t kv) {
   const HostTiles<T>& tiles = backward.tiles;
   backward.begin_keys(batch, kv, {0, tiles.shape.keys});
   for (std::int64_t h = 0; h < tiles.group_size(); ++h) {
@@ -114,8 +116,8 @@ void backward_group(const BackwardTiles<T>& backward, std::int64_t batch, std::i
 
 /// dq of one query tile.
 template <class T>
-void backward_queries(const BackwardTiles<T>& backward, std::int64_t batch, std::int64_t head,
-                      const Span& queries) {
+void backward_queries(const BackwardTiles<T>& backward, std::int64_t batch,
+                      std::int64_t head, const Span& queries) {
   backward.tiles.for_each_chunk_of_keys(queries, [&](const Span& keys) {
     backward.form_pair(batch, head, queries, keys);
     backward.add_queries(batch, head, queries, keys);
@@ -140,10 +142,12 @@ void backward_keys(const BackwardTiles<T>& backward, std::int64_t batch, std::in
 }  // namespace
 
 BackwardTasks choose_backward_tasks(const AttentionShape& shape, int threads) {
-  // kSplit forms 7 tile products where kFused forms 5, so idle threads up to that share pay.
+  // kSplit forms 7 tile products where kFused forms 5, so idle threads up to that share
+  // pay.
   const std::int64_t tasks = shape.batch * shape.kv_heads;
   const std::int64_t rounds = divide_up(tasks, threads);
-  return 7 * tasks >= 5 * rounds * threads ? BackwardTasks::kFused : BackwardTasks::kSplit;
+  return 7 * tasks >= 5 * rounds * threads ? BackwardTasks::kFused
+                                           : BackwardTasks::kSplit;
 }
 
 template <class T>
@@ -160,9 +164,15 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
   const auto tile_X2M = scratch.take<T>(slot_count(exec), 2, kQueries * kKeys);
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};
   const auto of_slot = [&](const std::int64_t slot) {
-    return BackwardTiles<T>{tiles,  pieces,   accumulate_keys,
-                            lse_HT, delta_HT, do_TO,
-                            dq_TQ,  dkv_UR,   &tile_X2M(slot, 0, 0),
+    return BackwardTiles<T>{tiles,
+                            pieces,
+                            accumulate_keys,
+                            lse_HT,
+                            delta_HT,
+                            do_TO,
+                            dq_TQ,
+                            dkv_UR,
+                            &tile_X2M(slot, 0, 0),
                             &tile_X2M(slot, 1, 0)};
   };
   const std::int64_t kv_heads = shape.kv_heads;
@@ -182,7 +192,8 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
                                       task / q_tiles % shape.heads, queries);
                 });
   const std::int64_t k_tiles = tiles.k_tiles();
-  for_each_task(exec, "pleat::kernels::attention_backward_keys", shape.batch * kv_heads * k_tiles,
+  for_each_task(exec, "pleat::kernels::attention_backward_keys",
+                shape.batch * kv_heads * k_tiles,
                 [&](const std::int64_t task, const std::int64_t slot) {
                   const Span keys = tiles.k_tile(task % k_tiles);
                   backward_keys<T>(of_slot(slot), task / k_tiles / kv_heads,
@@ -190,13 +201,13 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
                 });
 }
 
-#define PLEAT_INSTANTIATE(T)                                                                  \
-  template void host_attention_backward<T>(                                                   \
-      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, bool,                  \
-      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,                           \
-      const DeviceView<const Accumulator<T>, 2>&, const DeviceView<const Accumulator<T>, 2>&, \
-      const DeviceView<const T, 2>&, BackwardTasks, Arena&, const DeviceView<T, 2>&,          \
-      const DeviceView<T, 2>&);
+#define PLEAT_INSTANTIATE(T)                                                     \
+  template void host_attention_backward<T>(                                      \
+      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, bool,     \
+      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,              \
+      const DeviceView<const Accumulator<T>, 2>&,                                \
+      const DeviceView<const Accumulator<T>, 2>&, const DeviceView<const T, 2>&, \
+      BackwardTasks, Arena&, const DeviceView<T, 2>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
 #undef PLEAT_INSTANTIATE

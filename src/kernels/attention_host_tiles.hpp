@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief What the forward and the backward pass on a CPU share: spans of rows, tasks, and
-/// products between tiles. Only where PLEAT_HOST_GEMM is defined.
+/// \brief What the forward and the backward pass on a CPU share: spans of rows, tasks,
+/// and products between tiles. Only where PLEAT_HOST_GEMM is defined.
 
 #include <algorithm>
 
@@ -12,9 +12,9 @@
 
 namespace pleat::kernels {
 
-// Queries of a tile, and keys of a chunk that one product takes: small enough that the masked
-// half of the diagonal costs little and both tiles stay in a 512 KiB cache, large enough for
-// the BLAS to run near its best.
+// Queries of a tile, and keys of a chunk that one product takes: small enough that the
+// masked half of the diagonal costs little and both tiles stay in a 512 KiB cache, large
+// enough for the BLAS to run near its best.
 inline constexpr std::int64_t kQueries = 64;
 inline constexpr std::int64_t kKeys = 256;
 
@@ -27,14 +27,16 @@ struct Span {
   std::int64_t end() const { return begin + size; }
 };
 
-/// Hands tasks out one by one; body(task, slot) has slot `slot` of per-thread memory to itself.
+/// Hands tasks out one by one; body(task, slot) has slot `slot` of per-thread memory to
+/// itself.
 template <class Body>
 void for_each_task(const ExecSpace& exec, const char* label, std::int64_t tasks,
                    const Body& body) {
   using Schedule = Kokkos::Schedule<Kokkos::Dynamic>;
   const Kokkos::Experimental::UniqueToken<ExecSpace> slots(exec);
   Kokkos::parallel_for(
-      label, Kokkos::RangePolicy<ExecSpace, Schedule>(exec, 0, tasks, Kokkos::ChunkSize(1)),
+      label,
+      Kokkos::RangePolicy<ExecSpace, Schedule>(exec, 0, tasks, Kokkos::ChunkSize(1)),
       [&, slots](const std::int64_t task) {
         const auto slot = slots.acquire();
         body(task, slot);
@@ -67,7 +69,8 @@ struct HostTiles {
 
   /// How many of the keys, from the first of the span, a query sees.
   std::int64_t visible_keys(std::int64_t query, const Span& keys) const {
-    return std::clamp<std::int64_t>(query + shape.diagonal + 1 - keys.begin, 0, keys.size);
+    return std::clamp<std::int64_t>(query + shape.diagonal + 1 - keys.begin, 0,
+                                    keys.size);
   }
   /// The keys that any of the queries sees, in chunks that one product takes; body(keys).
   template <class Body>
@@ -77,7 +80,8 @@ struct HostTiles {
       body(Span{begin, std::min(kKeys, seen - begin)});
     }
   }
-  /// The queries that see any of the keys, in chunks that one product takes; body(queries).
+  /// The queries that see any of the keys, in chunks that one product takes;
+  /// body(queries).
   template <class Body>
   void for_each_chunk_of_queries(const Span& keys, const Body& body) const {
     std::int64_t begin = std::max<std::int64_t>(0, keys.begin - shape.diagonal);
@@ -95,32 +99,61 @@ struct HostTiles {
   std::int64_t q_column(std::int64_t head) const { return head * dim(); }
   std::int64_t k_column(std::int64_t kv) const { return shape.k_column + kv * dim(); }
   std::int64_t v_column(std::int64_t kv) const { return shape.v_column + kv * dim(); }
-  const T* q(std::int64_t row, std::int64_t head) const { return &q_TQ(row, q_column(head)); }
-  const T* k(std::int64_t row, std::int64_t kv) const { return &kv_UR(row, k_column(kv)); }
-  const T* v(std::int64_t row, std::int64_t kv) const { return &kv_UR(row, v_column(kv)); }
+  const T* q(std::int64_t row, std::int64_t head) const {
+    return &q_TQ(row, q_column(head));
+  }
+  const T* k(std::int64_t row, std::int64_t kv) const {
+    return &kv_UR(row, k_column(kv));
+  }
+  const T* v(std::int64_t row, std::int64_t kv) const {
+    return &kv_UR(row, v_column(kv));
+  }
   std::int64_t q_stride() const { return static_cast<std::int64_t>(q_TQ.stride(0)); }
   std::int64_t kv_stride() const { return static_cast<std::int64_t>(kv_UR.stride(0)); }
 
   /// s[q, k] = x[q, d] y[k, d]^T
   void scores(const Span& queries, const Span& keys, const T* x, std::int64_t x_stride,
               const T* y, std::int64_t y_stride, T* s_qk) const {
-    host_gemm<T>({.m = queries.size, .n = keys.size, .k = dim(), .transpose_b = Transpose::kYes,
-                  .a = x, .a_stride = x_stride, .b = y, .b_stride = y_stride,
-                  .c = s_qk, .c_stride = keys.size});
+    host_gemm<T>({.m = queries.size,
+                  .n = keys.size,
+                  .k = dim(),
+                  .transpose_b = Transpose::kYes,
+                  .a = x,
+                  .a_stride = x_stride,
+                  .b = y,
+                  .b_stride = y_stride,
+                  .c = s_qk,
+                  .c_stride = keys.size});
   }
   /// out[q, d] = w[q, k] x[k, d] + beta out
   void combine(const Span& queries, const Span& keys, const T* w_qk, const T* x,
                std::int64_t x_stride, T beta, T* out, std::int64_t out_stride) const {
-    host_gemm<T>({.m = queries.size, .n = dim(), .k = keys.size, .a = w_qk,
-                  .a_stride = keys.size, .b = x, .b_stride = x_stride, .beta = beta,
-                  .c = out, .c_stride = out_stride});
+    host_gemm<T>({.m = queries.size,
+                  .n = dim(),
+                  .k = keys.size,
+                  .a = w_qk,
+                  .a_stride = keys.size,
+                  .b = x,
+                  .b_stride = x_stride,
+                  .beta = beta,
+                  .c = out,
+                  .c_stride = out_stride});
   }
   /// out[k, d] += w[q, k]^T x[q, d]
-  void combine_transposed(const Span& queries, const Span& keys, const T* w_qk, const T* x,
-                          std::int64_t x_stride, T* out, std::int64_t out_stride) const {
-    host_gemm<T>({.m = keys.size, .n = dim(), .k = queries.size,
-                  .transpose_a = Transpose::kYes, .a = w_qk, .a_stride = keys.size, .b = x,
-                  .b_stride = x_stride, .beta = T(1), .c = out, .c_stride = out_stride});
+  void combine_transposed(const Span& queries, const Span& keys, const T* w_qk,
+                          const T* x, std::int64_t x_stride, T* out,
+                          std::int64_t out_stride) const {
+    host_gemm<T>({.m = keys.size,
+                  .n = dim(),
+                  .k = queries.size,
+                  .transpose_a = Transpose::kYes,
+                  .a = w_qk,
+                  .a_stride = keys.size,
+                  .b = x,
+                  .b_stride = x_stride,
+                  .beta = T(1),
+                  .c = out,
+                  .c_stride = out_stride});
   }
 };
 

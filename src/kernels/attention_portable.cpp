@@ -17,8 +17,8 @@ struct AttentionForward {
   DeviceView<A, 2> lse_HT;
 
   static std::size_t scratch_bytes(int tile, int head_dim) {
-    return 3 * Tiles::Tile::shmem_size(tile, head_dim) + Tiles::Tile::shmem_size(tile, tile) +
-           3 * Tiles::Row::shmem_size(tile);
+    return 3 * Tiles::Tile::shmem_size(tile, head_dim) +
+           Tiles::Tile::shmem_size(tile, tile) + 3 * Tiles::Row::shmem_size(tile);
   }
 
   KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
@@ -45,7 +45,8 @@ struct AttentionForward {
     const int kept = resumed ? queries : 0;
     load_tile(team, o_Bd, o_TO, q_row, kept, head * dim, dim);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile), [&](const int r) {
-      max_B(r) = r < kept ? lse_HT(head, q_row + r) : -Kokkos::Experimental::infinity_v<A>;
+      max_B(r) =
+          r < kept ? lse_HT(head, q_row + r) : -Kokkos::Experimental::infinity_v<A>;
       sum_B(r) = r < kept ? 1 : 0;
     });
     team.team_barrier();
@@ -76,13 +77,15 @@ struct AttentionForward {
       });
       load_tile(team, kv_Bd, kv_UR, k_row, keys, tiles.v_column(kv_head), dim);
       team.team_barrier();
-      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile * dim), [&](const int item) {
-        const int r = item / dim;
-        const int i = item % dim;
-        A sum = o_Bd(r, i) * shrink_B(r);
-        for (int k = 0; k < tile; ++k) sum += p_BB(r, k) * kv_Bd(k, i);
-        o_Bd(r, i) = sum;
-      });
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile * dim),
+                           [&](const int item) {
+                             const int r = item / dim;
+                             const int i = item % dim;
+                             A sum = o_Bd(r, i) * shrink_B(r);
+                             for (int k = 0; k < tile; ++k)
+                               sum += p_BB(r, k) * kv_Bd(k, i);
+                             o_Bd(r, i) = sum;
+                           });
       team.team_barrier();
     }
 
@@ -107,16 +110,17 @@ void portable_attention_forward(const ExecSpace& exec, const AttentionShape& sha
                                 const DeviceView<Accumulator<T>, 2>& lse_HT) {
   using Kernel = AttentionForward<T>;
   const auto tiles = make_tiles<T>(shape, scale, tile_rows<Kernel>(shape.head_dim));
-  launch(exec, "pleat::kernels::attention_forward", shape.batch * shape.heads * tiles.q_tiles,
+  launch(exec, "pleat::kernels::attention_forward",
+         shape.batch * shape.heads * tiles.q_tiles,
          Kernel::scratch_bytes(tiles.tile, static_cast<int>(shape.head_dim)),
          Kernel{tiles, pieces == Pieces::kFurther, q_TQ, kv_UR, o_TO, lse_HT});
 }
 
-#define PLEAT_INSTANTIATE(T)                                                                 \
-  template void portable_attention_forward<T>(                                               \
-      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces,                       \
-      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, const DeviceView<T, 2>&, \
-      const DeviceView<Accumulator<T>, 2>&);
+#define PLEAT_INSTANTIATE(T)                                           \
+  template void portable_attention_forward<T>(                         \
+      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, \
+      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,    \
+      const DeviceView<T, 2>&, const DeviceView<Accumulator<T>, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
 #undef PLEAT_INSTANTIATE

@@ -23,7 +23,8 @@ struct AttentionBackwardInputs {
   /// From s = q k^T and dp = do v^T in place: p and ds (with the scale), 0 where masked.
   KOKKOS_INLINE_FUNCTION void softmax_backward(const TeamMember& team, std::int64_t head,
                                                std::int64_t q_row, int q_tile, int k_tile,
-                                               const Tile& p_BB, const Tile& ds_BB) const {
+                                               const Tile& p_BB,
+                                               const Tile& ds_BB) const {
     const int tile = tiles.tile;
     const int queries = tiles.queries(q_tile);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile * tile), [&](const int item) {
@@ -87,26 +88,29 @@ struct AttentionBackwardQueries {
       team.team_barrier();
       in.softmax_backward(team, head, q_row, q_tile, k_tile, p_BB, ds_BB);
       team.team_barrier();
-      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile * dim), [&](const int item) {
-        const int q = item / dim;
-        const int i = item % dim;
-        A sum = dq_Bd(q, i);
-        for (int k = 0; k < keys; ++k) sum += ds_BB(q, k) * kv_Bd(k, i);
-        dq_Bd(q, i) = sum;
-      });
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile * dim),
+                           [&](const int item) {
+                             const int q = item / dim;
+                             const int i = item % dim;
+                             A sum = dq_Bd(q, i);
+                             for (int k = 0; k < keys; ++k)
+                               sum += ds_BB(q, k) * kv_Bd(k, i);
+                             dq_Bd(q, i) = sum;
+                           });
     }
     team.team_barrier();
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, queries * dim), [&](const int item) {
-      const int q = item / dim;
-      const int i = item % dim;
-      T& dq = dq_TQ(q_row + q, head * dim + i);
-      dq = T(accumulate ? dq + dq_Bd(q, i) : dq_Bd(q, i));
-    });
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, queries * dim),
+                         [&](const int item) {
+                           const int q = item / dim;
+                           const int i = item % dim;
+                           T& dq = dq_TQ(q_row + q, head * dim + i);
+                           dq = T(accumulate ? dq + dq_Bd(q, i) : dq_Bd(q, i));
+                         });
   }
 };
 
-/// One team per (sequence, key/value head, key tile): the gradients of keys and values, summed
-/// over the query heads of the group and their query tiles in that order.
+/// One team per (sequence, key/value head, key tile): the gradients of keys and values,
+/// summed over the query heads of the group and their query tiles in that order.
 template <class T>
 struct AttentionBackwardKeys {
   using A = Accumulator<T>;
@@ -146,7 +150,8 @@ struct AttentionBackwardKeys {
     });
     for (int h = 0; h < tiles.group_size(); ++h) {
       const std::int64_t head = kv_head * tiles.group_size() + h;
-      for (int q_tile = tiles.first_of_queries(k_tile); q_tile < tiles.q_tiles; ++q_tile) {
+      for (int q_tile = tiles.first_of_queries(k_tile); q_tile < tiles.q_tiles;
+           ++q_tile) {
         const std::int64_t q_row = tiles.q_row(batch, q_tile);
         const int queries = tiles.queries(q_tile);
         team.team_barrier();
@@ -180,9 +185,9 @@ struct AttentionBackwardKeys {
 
   /// y[k] += sum over q of weights[q][k] x[q].
   KOKKOS_INLINE_FUNCTION static void add_transposed_product(const TeamMember& team,
-                                                            const Tile& weights, const Tile& x,
-                                                            int queries, int dim,
-                                                            const Tile& y) {
+                                                            const Tile& weights,
+                                                            const Tile& x, int queries,
+                                                            int dim, const Tile& y) {
     const int tile = y.extent_int(0);
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile * dim), [&](const int item) {
       const int k = item / dim;
@@ -196,8 +201,8 @@ struct AttentionBackwardKeys {
 
 template <class T>
 void portable_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
-                                 Accumulator<T> scale, Pieces pieces, bool accumulate_keys,
-                                 const DeviceView<const T, 2>& q_TQ,
+                                 Accumulator<T> scale, Pieces pieces,
+                                 bool accumulate_keys, const DeviceView<const T, 2>& q_TQ,
                                  const DeviceView<const T, 2>& kv_UR,
                                  const DeviceView<const Accumulator<T>, 2>& lse_HT,
                                  const DeviceView<const Accumulator<T>, 2>& delta_HT,
@@ -213,16 +218,17 @@ void portable_attention_backward(const ExecSpace& exec, const AttentionShape& sh
          AttentionBackwardInputs<T>::scratch_bytes(tiles.tile, dim),
          AttentionBackwardQueries<T>{in, pieces == Pieces::kFurther, dq_TQ});
   launch(exec, "pleat::kernels::attention_backward_keys",
-         shape.batch * shape.kv_heads * tiles.k_tiles, Keys::scratch_bytes(tiles.tile, dim),
-         Keys{in, accumulate_keys, dkv_UR});
+         shape.batch * shape.kv_heads * tiles.k_tiles,
+         Keys::scratch_bytes(tiles.tile, dim), Keys{in, accumulate_keys, dkv_UR});
 }
 
-#define PLEAT_INSTANTIATE(T)                                                                  \
-  template void portable_attention_backward<T>(                                               \
-      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, bool,                  \
-      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,                           \
-      const DeviceView<const Accumulator<T>, 2>&, const DeviceView<const Accumulator<T>, 2>&, \
-      const DeviceView<const T, 2>&, const DeviceView<T, 2>&, const DeviceView<T, 2>&);
+#define PLEAT_INSTANTIATE(T)                                                     \
+  template void portable_attention_backward<T>(                                  \
+      const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, bool,     \
+      const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,              \
+      const DeviceView<const Accumulator<T>, 2>&,                                \
+      const DeviceView<const Accumulator<T>, 2>&, const DeviceView<const T, 2>&, \
+      const DeviceView<T, 2>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
 #undef PLEAT_INSTANTIATE

@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief What the portable forward and backward kernels share: where the tiles lie, and what
-/// a team does with them. Legend as in attention.hpp; B tile rows.
+/// \brief What the portable forward and backward kernels share: where the tiles lie, and
+/// what a team does with them. Legend as in attention.hpp; B tile rows.
 
 #include "attention_portable.hpp"
 
@@ -31,7 +31,9 @@ struct AttentionTiles {
   KOKKOS_INLINE_FUNCTION int queries(int q_tile) const {
     return rows_left(shape.queries, q_tile);
   }
-  KOKKOS_INLINE_FUNCTION int keys(int k_tile) const { return rows_left(shape.keys, k_tile); }
+  KOKKOS_INLINE_FUNCTION int keys(int k_tile) const {
+    return rows_left(shape.keys, k_tile);
+  }
   KOKKOS_INLINE_FUNCTION int rows_left(std::int64_t rows, int index) const {
     const int left = static_cast<int>(rows) - index * tile;
     return left < tile ? left : tile;
@@ -75,14 +77,15 @@ struct AttentionTiles {
 /// destination[r][i] = source(first_row + r, first_column + i); missing rows become 0.
 template <class Tile, class Source>
 KOKKOS_INLINE_FUNCTION void load_tile(const TeamMember& team, const Tile& destination,
-                                      const Source& source, std::int64_t first_row, int rows,
-                                      std::int64_t first_column, int columns) {
+                                      const Source& source, std::int64_t first_row,
+                                      int rows, std::int64_t first_column, int columns) {
   const int tile = destination.extent_int(0);
-  Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile * columns), [&](const int item) {
-    const int r = item / columns;
-    const int i = item % columns;
-    destination(r, i) = r < rows ? source(first_row + r, first_column + i) : 0;
-  });
+  Kokkos::parallel_for(
+      Kokkos::TeamVectorRange(team, tile * columns), [&](const int item) {
+        const int r = item / columns;
+        const int i = item % columns;
+        destination(r, i) = r < rows ? source(first_row + r, first_column + i) : 0;
+      });
 }
 
 /// s[q][k] = x[q] . y[k] over the first `inner` columns.
@@ -104,14 +107,16 @@ template <class Kernel>
 int tile_rows(std::int64_t head_dim) {
   constexpr std::size_t kScratchBytes = 40 * 1024;
   int tile = 32;
-  while (tile > 2 && Kernel::scratch_bytes(tile, static_cast<int>(head_dim)) > kScratchBytes) {
+  while (tile > 2 &&
+         Kernel::scratch_bytes(tile, static_cast<int>(head_dim)) > kScratchBytes) {
     tile /= 2;
   }
   return tile;
 }
 
 template <class T>
-AttentionTiles<T> make_tiles(const AttentionShape& shape, Accumulator<T> scale, int tile) {
+AttentionTiles<T> make_tiles(const AttentionShape& shape, Accumulator<T> scale,
+                             int tile) {
   const auto tiles_of = [tile](std::int64_t rows) {
     return static_cast<int>((rows + tile - 1) / tile);
   };
@@ -119,8 +124,8 @@ AttentionTiles<T> make_tiles(const AttentionShape& shape, Accumulator<T> scale, 
 }
 
 template <class Kernel>
-void launch(const ExecSpace& exec, const char* label, std::int64_t league, std::size_t bytes,
-            const Kernel& kernel) {
+void launch(const ExecSpace& exec, const char* label, std::int64_t league,
+            std::size_t bytes, const Kernel& kernel) {
   if (league == 0) return;
   TeamPolicy policy(exec, static_cast<int>(league), Kokkos::AUTO);
   policy.set_scratch_size(0, Kokkos::PerTeam(bytes));

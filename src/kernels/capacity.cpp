@@ -35,8 +35,7 @@ struct Bins {
 template <class A>
 Bins<A> take_bins(Arena& arena, Index rows, Index choices, Index bins) {
   return {arena.take<std::int32_t>(rows, choices),
-          {arena.take<Index>(bins + 1), arena.take<Index>(rows, choices),
-           arena.take<Index>(rows * choices)},
+          {arena.take<Index>(bins + 1), arena.take<Index>(rows, choices)},
           arena.take<Key<A>>(rows * choices),
           arena.take<Key<A>>(bins),
           arena.take<Index>(bins)};

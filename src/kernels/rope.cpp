@@ -11,7 +11,8 @@ namespace pleat::kernels {
 template <class T>
 RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
                                std::int64_t head_dim, double theta) {
-  PLEAT_ASSERT(head_dim % 2 == 0, "rotary embedding of an odd head dimension {}", head_dim);
+  PLEAT_ASSERT(head_dim % 2 == 0, "rotary embedding of an odd head dimension {}",
+               head_dim);
   const auto rows = static_cast<std::int64_t>(positions.size());
   const std::int64_t half = head_dim / 2;
   RopeTables<T> tables{DeviceView<T, 2>("pleat::kernels::rope_cos", rows, half),
@@ -34,7 +35,8 @@ RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
 }
 
 template <class T>
-RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta) {
+RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim,
+                               double theta) {
   std::vector<std::int64_t> positions(static_cast<std::size_t>(sequence));
   std::iota(positions.begin(), positions.end(), std::int64_t{0});
   return make_rope_tables<T>(positions, head_dim, theta);
@@ -42,14 +44,16 @@ RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim, dou
 
 template <class T>
 void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>& tables,
-                   std::int64_t sequence, std::int64_t rotated_heads, std::int64_t head_dim,
-                   const DeviceView<T, 2>& qkv_TQ) {
+                   std::int64_t sequence, std::int64_t rotated_heads,
+                   std::int64_t head_dim, const DeviceView<T, 2>& qkv_TQ) {
   const std::int64_t half = head_dim / 2;
-  PLEAT_ASSERT(tables.cos_Sd.extent_int(0) >= sequence && tables.cos_Sd.extent_int(1) == half,
-               "rotary tables [{}, {}] for sequence {}, head dimension {}",
-               tables.cos_Sd.extent(0), tables.cos_Sd.extent(1), sequence, head_dim);
-  PLEAT_ASSERT(rotated_heads * head_dim <= qkv_TQ.extent_int(1), "{} heads of {} exceed rows of {}",
-               rotated_heads, head_dim, qkv_TQ.extent(1));
+  PLEAT_ASSERT(
+      tables.cos_Sd.extent_int(0) >= sequence && tables.cos_Sd.extent_int(1) == half,
+      "rotary tables [{}, {}] for sequence {}, head dimension {}",
+      tables.cos_Sd.extent(0), tables.cos_Sd.extent(1), sequence, head_dim);
+  PLEAT_ASSERT(rotated_heads * head_dim <= qkv_TQ.extent_int(1),
+               "{} heads of {} exceed rows of {}", rotated_heads, head_dim,
+               qkv_TQ.extent(1));
   const auto cos_Sd = tables.cos_Sd;
   const auto sin_Sd = tables.sin_Sd;
   const T sign = rotation == Rotation::kForward ? T(1) : T(-1);
@@ -79,12 +83,12 @@ void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>
       });
 }
 
-#define PLEAT_INSTANTIATE(T)                                                               \
-  template RopeTables<T> make_rope_tables<T>(const std::vector<std::int64_t>&,             \
-                                             std::int64_t, double);                        \
-  template RopeTables<T> make_rope_tables<T>(std::int64_t, std::int64_t, double);          \
-  template void rope_in_place<T>(const ExecSpace&, Rotation, const RopeTables<T>&,         \
-                                 std::int64_t, std::int64_t, std::int64_t,                 \
+#define PLEAT_INSTANTIATE(T)                                                       \
+  template RopeTables<T> make_rope_tables<T>(const std::vector<std::int64_t>&,     \
+                                             std::int64_t, double);                \
+  template RopeTables<T> make_rope_tables<T>(std::int64_t, std::int64_t, double);  \
+  template void rope_in_place<T>(const ExecSpace&, Rotation, const RopeTables<T>&, \
+                                 std::int64_t, std::int64_t, std::int64_t,         \
                                  const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)

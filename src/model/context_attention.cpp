@@ -120,7 +120,7 @@ class KeySource {
   void for_each(const Work& work) {
     for (int step = 0; step < group_.size(); ++step) {
       if (exchange_ == ContextExchange::kAllGather) {
-        work(source(step), part_of(all_, source(step), rows_));
+        work(source(step), part_of<T>(all_, source(step), rows_));
         continue;
       }
       if (step + 1 == group_.size()) {
@@ -169,7 +169,7 @@ class KeyGradients {
 
   /// Where the gradients of the keys of `source` accumulate.
   DeviceView<T, 2> of(std::int64_t source) const {
-    return exchange_ == ContextExchange::kRing ? here_ : part_of(all_, source, rows_);
+    return exchange_ == ContextExchange::kRing ? here_ : part_of<T>(all_, source, rows_);
   }
 
   /// After the work on one source: hands its gradients on to the rank that has its keys next,

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "pleat/base/error.hpp"
+#include "pleat/io/checksum.hpp"
 #include "pleat/model/context_attention.hpp"
 
 namespace pleat::train {
@@ -74,6 +75,7 @@ void BatchLoader::load_validation(const io::TokenData& data, std::int64_t first,
 void BatchLoader::load(const io::TokenData& data, Split split, std::int64_t first,
                        std::int64_t count) {
   valid_ = 0;
+  std::uint64_t checksum = 0;
   for (std::int64_t round = 0; round < rounds_; ++round) {
     const std::int64_t sequence = number(round) * micro_;
     if (sequence < count) {
@@ -83,8 +85,30 @@ void BatchLoader::load(const io::TokenData& data, Split split, std::int64_t firs
     mask_from(std::clamp<std::int64_t>(count - sequence, 0, micro_));
     const std::uint8_t* mask = host_.loss_mask_BS.data();
     valid_ += std::accumulate(mask, mask + host_.loss_mask_BS.size(), std::int64_t{0});
+    if (number(round) < micro_batches_) checksum += round_checksum(round);
     copy_round(round);
   }
+  checksum_ = static_cast<std::int64_t>(checksum);
+}
+
+std::uint64_t BatchLoader::round_checksum(std::int64_t round) const {
+  std::uint64_t sum = 0;
+  for (std::int64_t b = 0; b < micro_; ++b) {
+    for (std::int64_t s = 0; s < held_; ++s) {
+      const std::int64_t position = positions_S_(s);
+      const auto index = static_cast<std::uint64_t>(
+          (number(round) * micro_ + b) * sequence_ + position);
+      const auto tokens =
+          static_cast<std::uint64_t>(static_cast<std::uint32_t>(host_.tokens_BS(b, position)));
+      const auto labels =
+          static_cast<std::uint64_t>(static_cast<std::uint32_t>(host_.labels_BS(b, position)));
+      sum += io::checksum_term(2 * index, tokens << 32 | labels);
+      sum += io::checksum_term(2 * index + 1,
+                               static_cast<std::uint64_t>(2 * host_.loss_mask_BS(b, position) +
+                                                          host_.real_BS(b, position)));
+    }
+  }
+  return sum;
 }
 
 /// Sequences from this one on are padding.
@@ -115,10 +139,10 @@ model::MicroBatch BatchLoader::batch(std::int64_t round) const {
   return {.sequences = micro_,
           .sequence = held_,
           .first_row = first,
-          .tokens_U = rows(tokens_, round, 0, all),
-          .labels_U = rows(labels_, round, 0, all),
-          .loss_mask_U = rows(loss_mask_, round, 0, all),
-          .real_T = rows(real_, round, first, own)};
+          .tokens_U = rows<std::int32_t>(tokens_, round, 0, all),
+          .labels_U = rows<std::int32_t>(labels_, round, 0, all),
+          .loss_mask_U = rows<std::uint8_t>(loss_mask_, round, 0, all),
+          .real_T = rows<std::uint8_t>(real_, round, first, own)};
 }
 
 }  // namespace pleat::train

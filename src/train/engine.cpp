@@ -158,6 +158,15 @@ StepResult Engine<T>::train_step(std::int64_t step, double learning_rate,
   return result;
 }
 
+template <class T>
+std::int64_t Engine<T>::samples_checksum() const {
+  // All stages and tensor ranks hold the same samples.
+  const bool counts =
+      grid_.coordinate(Axis::kPipeline) == 0 && grid_.coordinate(Axis::kTensor) == 0;
+  return grid_.group(GroupName::kWorld)
+      .all_reduce_value(counts ? training_.checksum() : 0, comm::Reduction::kSum);
+}
+
 /// On the shards, as the optimizer's update; the loads are those of the global batch.
 template <class T>
 void Engine<T>::update_router_bias() {

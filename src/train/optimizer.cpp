@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/optimizer.hpp"
 
+#include "pleat/base/buffer.hpp"
 #include "pleat/kernels/adamw.hpp"
 #include "pleat/kernels/elementwise.hpp"
 
@@ -31,8 +32,8 @@ Optimizer<T>::Optimizer(const OptimizerSection& section, const ParameterStore<T>
                         const comm::Grid& grid)
     : section_(section),
       grid_(grid),
-      first_moment_N_("pleat::train::first_moment", store.shard_size()),
-      second_moment_N_("pleat::train::second_moment", store.shard_size()),
+      first_moment_N_(make_buffer<T>("pleat::train::first_moment", store.shard_size())),
+      second_moment_N_(make_buffer<T>("pleat::train::second_moment", store.shard_size())),
       sum_of_squares_("pleat::train::sum_of_squares"),
       norm_("pleat::train::gradient_norm"),
       clip_scale_("pleat::train::clip_scale") {

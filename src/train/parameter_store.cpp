@@ -2,7 +2,9 @@
 #include "pleat/train/parameter_store.hpp"
 
 #include <algorithm>
+#include <string>
 
+#include "pleat/base/buffer.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/kernels/elementwise.hpp"
 
@@ -83,11 +85,11 @@ void ParameterStore<T>::make_buffers() {
   const std::int64_t units = units_of(placement_.whole);
   unit_weights_.resize(static_cast<std::size_t>(units));
   unit_gradients_.resize(static_cast<std::size_t>(units));
-  const char* weights = "pleat::train::weights";
-  const char* gradients = "pleat::train::gradients";
+  const std::string weights = "pleat::train::weights";
+  const std::string gradients = "pleat::train::gradients";
   if (sharding_ == plan::Sharding::kOptimizer) {
-    resident_weights_N_ = DeviceView<T, 1>(weights, layout_->size());
-    resident_gradients_N_ = DeviceView<T, 1>(gradients, layout_->size());
+    resident_weights_N_ = make_buffer<T>(weights, layout_->size());
+    resident_gradients_N_ = make_buffer<T>(gradients, layout_->size());
     for (std::int64_t unit = 0; unit < units; ++unit) {
       make_unit(unit, resident_weights_N_, resident_gradients_N_, 0);
     }
@@ -97,19 +99,19 @@ void ParameterStore<T>::make_buffers() {
   for (const Bucket& bucket : layout_->buckets()) {
     largest = std::max(largest, unit_range(*layout_, bucket.unit).size());
   }
-  resident_weights_N_ = DeviceView<T, 1>(weights, 3 * largest);
-  resident_gradients_N_ = DeviceView<T, 1>(gradients, 3 * largest);
+  resident_weights_N_ = make_buffer<T>(weights, 3 * largest);
+  resident_gradients_N_ = make_buffer<T>(gradients, 3 * largest);
   for (std::int64_t unit = 0; unit < units; ++unit) {
     // Embedding, layers one after the other, head: three places.
     const std::int64_t place = is_layer(placement_.whole, unit) ? 1 : (unit == 0 ? 0 : 2);
     make_unit(unit, resident_weights_N_, resident_gradients_N_,
               unit_range(*layout_, unit).begin - place * largest);
   }
-  weight_shards_N_ = DeviceView<T, 1>("pleat::train::weight_shards", shard_size_);
-  gradient_shards_N_ = DeviceView<T, 1>("pleat::train::gradient_shards", shard_size_);
+  weight_shards_N_ = make_buffer<T>("pleat::train::weight_shards", shard_size_);
+  gradient_shards_N_ = make_buffer<T>("pleat::train::gradient_shards", shard_size_);
   std::int64_t shard = 0;
   for (const Bucket& bucket : layout_->buckets()) shard = std::max(shard, bucket.shard_size());
-  incoming_N_ = DeviceView<T, 1>("pleat::train::incoming", shard);
+  incoming_N_ = make_buffer<T>("pleat::train::incoming", shard);
 }
 
 template <class T>

@@ -56,6 +56,7 @@ class Trainer {
   double validate();
   void report(const StepMetrics& metrics);
   void save(std::int64_t step);
+  void report_traffic() const;
   void finish() const;
   bool is_first() const { return grid_.rank() == 0; }
   bool due(std::int64_t every, std::int64_t step) const {
@@ -293,8 +294,24 @@ void Trainer<T>::save(std::int64_t step) {
   log_.info("checkpoint {}", path);
 }
 
+/// What the first rank has sent in an average step.
+template <class T>
+void Trainer<T>::report_traffic() const {
+  const auto steps = static_cast<double>(config_.run.steps - first_step_ + 1);
+  for (const auto& [group, traffic] : grid_.traffic()) {
+    for (std::size_t i = 0; i < comm::kExchanges; ++i) {
+      const comm::Traffic::Entry& entry = traffic.entries[i];
+      if (entry.calls == 0) continue;
+      log_.info("sent per step  {:<20} {:<15} {:>8.1f} calls {:>9}B", group,
+                comm::exchange_name(static_cast<comm::Exchange>(i)),
+                static_cast<double>(entry.calls) / steps, format_count(entry.bytes / steps));
+    }
+  }
+}
+
 template <class T>
 void Trainer<T>::finish() const {
+  report_traffic();
   log_.info("loss  {}  {:.4f} -> {:.4f}", sparkline(loss_history_, 60), loss_history_.front(),
             loss_history_.back());
 }

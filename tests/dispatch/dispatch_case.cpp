@@ -80,10 +80,17 @@ std::vector<ExpertDegrees> all_degrees() {
   return degrees;
 }
 
-comm::Grid make_grid(const ExpertDegrees& degrees) {
-  return comm::Grid(world(), comm::GridShape({.expert = degrees.expert,
-                                              .expert_tensor = degrees.expert_tensor},
-                                             ranks_of_world()));
+std::vector<Routing> routings() {
+  if (ranks_of_world() > 4) return {Routing::kHoles, Routing::kEmptyGroup};
+  return {Routing::kFull,       Routing::kHoles,      Routing::kEmptyRank,
+          Routing::kEmptyExpert, Routing::kEmptyGroup, Routing::kOneExpert,
+          Routing::kNothing};
+}
+
+std::unique_ptr<comm::Grid> make_grid(const ExpertDegrees& degrees) {
+  const comm::GridShape shape(
+      {.expert = degrees.expert, .expert_tensor = degrees.expert_tensor}, ranks_of_world());
+  return std::make_unique<comm::Grid>(world(), shape);
 }
 
 DispatchCase::DispatchCase(const comm::Grid& grid, const DispatchShape& shape,
@@ -187,11 +194,11 @@ Values DispatchCase::summed_values(Index columns) const {
   return sum;
 }
 
-std::string describe(const ExpertDegrees& degrees, Routing routing,
-                     plan::DispatcherKind kind) {
+std::string describe(const comm::Grid& grid, Routing routing, plan::DispatcherKind kind) {
   return fmt::format("{}, expert {}, expert_tensor {}, routing {}",
                      kind == plan::DispatcherKind::kAllToAll ? "all-to-all" : "all-gather",
-                     degrees.expert, degrees.expert_tensor, static_cast<int>(routing));
+                     grid.degree(comm::Axis::kExpert),
+                     grid.degree(comm::Axis::kExpertTensor), static_cast<int>(routing));
 }
 
 }  // namespace pleat::test

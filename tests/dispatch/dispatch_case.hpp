@@ -36,10 +36,8 @@ enum class Routing {
   kNothing,        ///< all, on every rank
   kBalanced        ///< none, and each rank has as many rows for each expert
 };
-inline constexpr Routing kRoutings[] = {Routing::kFull,        Routing::kHoles,
-                                        Routing::kEmptyRank,   Routing::kEmptyExpert,
-                                        Routing::kEmptyGroup,  Routing::kOneExpert,
-                                        Routing::kNothing,     Routing::kBalanced};
+/// rief All of them on up to four ranks, some on more.
+std::vector<Routing> routings();
 
 /// \brief Degrees of the expert axes.
 struct ExpertDegrees {
@@ -50,7 +48,7 @@ struct ExpertDegrees {
 /// \brief All that the ranks of the test can be cut into.
 std::vector<ExpertDegrees> all_degrees();
 
-comm::Grid make_grid(const ExpertDegrees& degrees);
+std::unique_ptr<comm::Grid> make_grid(const ExpertDegrees& degrees);
 
 /// \brief What one rank holds.
 struct RankTokens {
@@ -102,7 +100,6 @@ class DispatchCase {
   model::DispatchRecord record_;
 };
 
-std::string describe(const ExpertDegrees& degrees, Routing routing,
-                     plan::DispatcherKind kind);
+std::string describe(const comm::Grid& grid, Routing routing, plan::DispatcherKind kind);
 
 }  // namespace pleat::test

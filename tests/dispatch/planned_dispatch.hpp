@@ -64,20 +64,34 @@ struct Planned {
   model::DispatchRecord record;
 };
 
-/// \brief Runs the body for every mapping, routing and dispatcher.
-template <class Body>
-void for_each_case(const Body& body, const DispatchShape& shape = {}) {
-  for (const auto& degrees : all_degrees()) {
-    const comm::Grid grid = make_grid(degrees);
-    for (const Routing routing : kRoutings) {
-      const DispatchCase reference(grid, shape, routing);
-      for (const DispatcherKind kind : kKinds) {
-        SCOPED_TRACE(describe(degrees, routing, kind));
-        body(grid, reference, kind);
+/// \brief One grid for each way to cut the ranks, made once for all tests of a suite.
+class OverAllDegrees : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    for (const auto& degrees : all_degrees()) grids_.push_back(make_grid(degrees));
+  }
+  static void TearDownTestSuite() { grids_.clear(); }
+
+  static const std::vector<std::unique_ptr<comm::Grid>>& grids() { return grids_; }
+
+  /// \brief Runs body(grid, reference, kind) for every mapping, routing and dispatcher.
+  template <class Body>
+  static void for_each_case(const Body& body, const std::vector<Routing>& routings,
+                            const DispatchShape& shape = {}) {
+    for (const auto& grid : grids_) {
+      for (const Routing routing : routings) {
+        const DispatchCase reference(*grid, shape, routing);
+        for (const DispatcherKind kind : kKinds) {
+          SCOPED_TRACE(describe(*grid, routing, kind));
+          body(*grid, reference, kind);
+        }
       }
     }
   }
-}
+
+ private:
+  inline static std::vector<std::unique_ptr<comm::Grid>> grids_;
+};
 
 /// \brief The shards' values of this rank's experts.
 inline Values own_values(const comm::Grid& grid, const DispatchCase& reference, Index columns) {

@@ -14,9 +14,31 @@ using comm::GroupName;
 
 constexpr double kDouble = sizeof(double);
 
-double bytes(const comm::Grid& grid, GroupName group, Exchange exchange) {
-  return grid.group(group).traffic().of(exchange).bytes;
-}
+/// \brief Bytes sent since this object was made.
+class Sent {
+ public:
+  explicit Sent(const comm::Grid& grid) : grid_(grid), before_(grid.traffic()) {}
+
+  double bytes(GroupName group, Exchange exchange) const {
+    const auto& before = before_[static_cast<std::size_t>(group)].second;
+    return grid_.group(group).traffic().of(exchange).bytes - before.of(exchange).bytes;
+  }
+  /// \brief Through the groups of the dispatchers.
+  double all() const {
+    double sum = 0.0;
+    for (const GroupName group :
+         {GroupName::kDispatch, GroupName::kExpert, GroupName::kExpertTensor}) {
+      for (std::size_t i = 0; i < comm::kExchanges; ++i) {
+        sum += bytes(group, static_cast<Exchange>(i));
+      }
+    }
+    return sum;
+  }
+
+ private:
+  const comm::Grid& grid_;
+  std::vector<std::pair<std::string, comm::Traffic>> before_;
+};
 
 /// \brief Rows of a source for the experts of a rank of the expert axis.
 double rows_for(const DispatchCase& reference, Index source, Index expert_rank,
@@ -27,62 +49,77 @@ double rows_for(const DispatchCase& reference, Index source, Index expert_rank,
   return static_cast<double>(rows);
 }
 
-TEST(DispatchTraffic, AllToAllSendsEachRowToItsExpert) {
-  for (const auto& degrees : all_degrees()) {
-    for (const Routing routing : kRoutings) {
-      SCOPED_TRACE(describe(degrees, routing, DispatcherKind::kAllToAll));
-      const comm::Grid grid = make_grid(degrees);
-      const DispatchCase reference(grid, {}, routing);
-      const Index ep = degrees.expert;
-      const Index etp = degrees.expert_tensor;
+/// \brief What a rank sends away and keeps of an all-to-all layer, in rows.
+struct RowCounts {
+  double away = 0.0;      ///< to the experts of others
+  double back = 0.0;      ///< results of the rows of others
+  double received = 0.0;  ///< from the expert axis, its own included
+  double arrived = 0.0;   ///< by all shards
+};
+RowCounts count_rows(const comm::Grid& grid, const DispatchCase& reference) {
+  const Index ep = grid.degree(comm::Axis::kExpert);
+  const Index etp = grid.degree(comm::Axis::kExpertTensor);
+  const Index me = grid.coordinate(comm::Axis::kExpert);
+  const Index shard = grid.coordinate(comm::Axis::kExpertTensor);
+  RowCounts rows;
+  for (Index q = 0; q < ep; ++q) {
+    const double here = rows_for(reference, q * etp + shard, me, ep);
+    rows.received += here;
+    if (q != me) rows.back += here;
+    if (q != me) rows.away += rows_for(reference, me * etp + shard, q, ep);
+    for (Index f = 0; f < etp; ++f) {
+      rows.arrived += rows_for(reference, q * etp + f, me, ep);
+    }
+  }
+  return rows;
+}
+
+using DispatchTraffic = OverAllDegrees;
+
+TEST_F(DispatchTraffic, AllToAllSendsEachRowToItsExpert) {
+  for (const auto& grid : grids()) {
+    for (const Routing routing : routings()) {
+      SCOPED_TRACE(describe(*grid, routing, DispatcherKind::kAllToAll));
+      const DispatchCase reference(*grid, {}, routing);
       const auto& shape = reference.shape();
       const double row = static_cast<double>(shape.hidden) * kDouble;
-      const Index me = grid.coordinate(comm::Axis::kExpert);
-      const Index shard = grid.coordinate(comm::Axis::kExpertTensor);
-      const auto of = [&](Index source, Index target) {
-        return rows_for(reference, source, target, ep);
-      };
-      double away = 0.0, back = 0.0, received = 0.0, arrived = 0.0;
-      for (Index q = 0; q < ep; ++q) {
-        if (q != me) away += of(me * etp + shard, q);
-        if (q != me) back += of(q * etp + shard, me);
-        received += of(q * etp + shard, me);
-        for (Index f = 0; f < etp; ++f) arrived += of(q * etp + f, me);
-      }
-      Planned<double> planned(grid, reference, DispatcherKind::kAllToAll);
-      const double ranks = static_cast<double>(ep * etp);
-      EXPECT_EQ(bytes(grid, GroupName::kDispatch, Exchange::kAllGather),
-                (ranks - 1.0) * static_cast<double>(shape.experts + 1) * 8.0);
+      const auto shards = static_cast<double>(grid->degree(comm::Axis::kExpertTensor));
+      const RowCounts rows = count_rows(*grid, reference);
+      const Sent sent(*grid);
+      Planned<double> planned(*grid, reference, DispatcherKind::kAllToAll);
+      EXPECT_EQ(sent.bytes(GroupName::kDispatch, Exchange::kAllGather),
+                static_cast<double>((reference.ranks() - 1) * (shape.experts + 1)) * 8.0);
       planned.dispatch(reference.own().x);
-      EXPECT_EQ(bytes(grid, GroupName::kExpert, Exchange::kAllToAll), away * row);
-      EXPECT_EQ(bytes(grid, GroupName::kExpertTensor, Exchange::kAllGather),
-                static_cast<double>(etp - 1) * received * row);
-      planned.combine(own_values(grid, reference, shape.hidden));
-      EXPECT_EQ(bytes(grid, GroupName::kExpert, Exchange::kAllToAll), (away + back) * row);
-      EXPECT_EQ(bytes(grid, GroupName::kExpertTensor, Exchange::kReduceScatter),
-                (arrived - received) * row);
+      EXPECT_EQ(sent.bytes(GroupName::kExpert, Exchange::kAllToAll), rows.away * row);
+      EXPECT_EQ(sent.bytes(GroupName::kExpertTensor, Exchange::kAllGather),
+                (shards - 1.0) * rows.received * row);
+      planned.combine(own_values(*grid, reference, shape.hidden));
+      EXPECT_EQ(sent.bytes(GroupName::kExpert, Exchange::kAllToAll),
+                (rows.away + rows.back) * row);
+      EXPECT_EQ(sent.bytes(GroupName::kExpertTensor, Exchange::kReduceScatter),
+                (rows.arrived - rows.received) * row);
     }
   }
 }
 
-TEST(DispatchTraffic, AllGatherSendsEachTokenToAll) {
-  for (const auto& degrees : all_degrees()) {
-    for (const Routing routing : {Routing::kFull, Routing::kHoles}) {
-      const comm::Grid grid = make_grid(degrees);
-      const DispatchCase reference(grid, {}, routing);
+TEST_F(DispatchTraffic, AllGatherSendsEachTokenToAll) {
+  for (const auto& grid : grids()) {
+    for (const Routing routing : {Routing::kFull, Routing::kNothing}) {
+      const DispatchCase reference(*grid, {}, routing);
       if (reference.ranks() == 1) continue;
       const auto& shape = reference.shape();
       const auto others = static_cast<double>(reference.ranks() - 1);
-      Planned<double> planned(grid, reference, DispatcherKind::kAllGather);
+      const Sent sent(*grid);
+      Planned<double> planned(*grid, reference, DispatcherKind::kAllGather);
       // The number of tokens, and the choices.
       const double sizes = 8.0 + static_cast<double>(shape.tokens * shape.choices) * 4.0;
-      EXPECT_EQ(bytes(grid, GroupName::kDispatch, Exchange::kAllGather), others * sizes);
+      EXPECT_EQ(sent.bytes(GroupName::kDispatch, Exchange::kAllGather), others * sizes);
       planned.dispatch(reference.own().x);
       const double tokens = static_cast<double>(shape.tokens * shape.hidden) * kDouble;
-      EXPECT_EQ(bytes(grid, GroupName::kDispatch, Exchange::kAllGather),
+      EXPECT_EQ(sent.bytes(GroupName::kDispatch, Exchange::kAllGather),
                 others * (sizes + tokens));
-      planned.combine(own_values(grid, reference, shape.hidden));
-      EXPECT_EQ(bytes(grid, GroupName::kDispatch, Exchange::kReduceScatter),
+      planned.combine(own_values(*grid, reference, shape.hidden));
+      EXPECT_EQ(sent.bytes(GroupName::kDispatch, Exchange::kReduceScatter),
                 others * tokens);
     }
   }
@@ -93,33 +130,25 @@ TEST(DispatchTraffic, AllGatherSendsEachTokenToAll) {
 double counted(const comm::Grid& grid, DispatcherKind kind, const DispatchShape& shape) {
   const DispatchCase reference(grid, shape, Routing::kBalanced);
   Planned<double> planned(grid, reference, kind);
-  double before = 0.0, after = 0.0;
-  const auto add = [&](double& sum) {
-    for (const GroupName group :
-         {GroupName::kDispatch, GroupName::kExpert, GroupName::kExpertTensor}) {
-      for (const auto& entry : grid.group(group).traffic().entries) sum += entry.bytes;
-    }
-  };
-  add(before);
+  const Sent sent(grid);
   planned.dispatch(reference.own().x);
   planned.combine(own_values(grid, reference, shape.hidden));
-  add(after);
   comm::Communicator& world = grid.group(GroupName::kWorld);
-  return world.all_reduce_value(after - before, comm::Reduction::kSum) /
+  return world.all_reduce_value(sent.all(), comm::Reduction::kSum) /
          static_cast<double>(world.size() * shape.tokens);
 }
 
-TEST(DispatchTraffic, BalancedLayersSendWhatTheFormulasSay) {
+TEST_F(DispatchTraffic, BalancedLayersSendWhatTheFormulasSay) {
   // Tokens times choices are a multiple of the experts: every expert gets as many rows.
   const DispatchShape shape{.tokens = 16, .choices = 3, .experts = 8, .hidden = 5};
   const TokenBytes formulas{static_cast<double>(shape.hidden), kDouble,
                             static_cast<double>(shape.choices)};
-  for (const auto& degrees : all_degrees()) {
-    const auto ep = static_cast<double>(degrees.expert);
-    const auto etp = static_cast<double>(degrees.expert_tensor);
-    EXPECT_DOUBLE_EQ(counted(make_grid(degrees), DispatcherKind::kAllToAll, shape),
+  for (const auto& grid : grids()) {
+    const auto ep = static_cast<double>(grid->degree(comm::Axis::kExpert));
+    const auto etp = static_cast<double>(grid->degree(comm::Axis::kExpertTensor));
+    EXPECT_DOUBLE_EQ(counted(*grid, DispatcherKind::kAllToAll, shape),
                      formulas.experts(ep) + formulas.shards(etp));
-    EXPECT_DOUBLE_EQ(counted(make_grid(degrees), DispatcherKind::kAllGather, shape),
+    EXPECT_DOUBLE_EQ(counted(*grid, DispatcherKind::kAllGather, shape),
                      formulas.gathered(ep * etp));
   }
 }

@@ -38,9 +38,11 @@ Values padded(const comm::Grid& grid, const DispatchCase& reference, const Value
   return wide;
 }
 
-TEST(PaddedDispatch, HasTheRowsOfTheUnpaddedOneAndZeros) {
-  for_each_case([](const comm::Grid& grid, const DispatchCase& reference,
-                   DispatcherKind kind) {
+using PaddedDispatch = OverAllDegrees;
+
+TEST_F(PaddedDispatch, HasTheRowsOfTheUnpaddedOneAndZeros) {
+  const auto body = [](const comm::Grid& grid, const DispatchCase& reference,
+                       DispatcherKind kind) {
     const Index hidden = reference.shape().hidden;
     const Index capacity = fullest(reference) + 2;
     Planned<double> tight(grid, reference, kind);
@@ -62,12 +64,13 @@ TEST(PaddedDispatch, HasTheRowsOfTheUnpaddedOneAndZeros) {
                 padded(grid, reference, tight.dispatch_weights(reference.own().weight), 1,
                        capacity, 0.0),
                 "weight_R");
-  });
+  };
+  for_each_case(body, {Routing::kHoles, Routing::kEmptyRank, Routing::kEmptyGroup});
 }
 
-TEST(PaddedDispatch, IgnoresWhatExpertsMakeOfPadding) {
-  for_each_case([](const comm::Grid& grid, const DispatchCase& reference,
-                   DispatcherKind kind) {
+TEST_F(PaddedDispatch, IgnoresWhatExpertsMakeOfPadding) {
+  const auto body = [](const comm::Grid& grid, const DispatchCase& reference,
+                       DispatcherKind kind) {
     const Index hidden = reference.shape().hidden;
     const Index capacity = fullest(reference);
     Planned<double> tight(grid, reference, kind);
@@ -78,18 +81,23 @@ TEST(PaddedDispatch, IgnoresWhatExpertsMakeOfPadding) {
                 tight.combine(y), "y_TD");
     expect_same(wide.return_weights(padded(grid, reference, dweight, 1, capacity, 9.0)),
                 tight.return_weights(dweight), "dweight_TK");
-  });
+  };
+  for_each_case(body, {Routing::kHoles, Routing::kEmptyRank, Routing::kEmptyGroup});
 }
 
-TEST(PaddedDispatch, ExchangesNoSizes) {
-  for (const auto& degrees : all_degrees()) {
-    const comm::Grid grid = make_grid(degrees);
-    const DispatchCase reference(grid, {}, Routing::kHoles);
-    Planned<double> planned(grid, reference, DispatcherKind::kAllToAll, 13);
-    for (std::size_t i = 0; i < comm::kGroups; ++i) {
-      const auto& traffic = grid.group(static_cast<comm::GroupName>(i)).traffic();
-      for (const auto& entry : traffic.entries) EXPECT_EQ(entry.calls, 0);
-    }
+TEST_F(PaddedDispatch, ExchangesNoSizes) {
+  for (const auto& grid : grids()) {
+    const DispatchCase reference(*grid, {}, Routing::kHoles);
+    const auto calls = [&] {
+      std::int64_t sum = 0;
+      for (const auto& [group, traffic] : grid->traffic()) {
+        for (const auto& entry : traffic.entries) sum += entry.calls;
+      }
+      return sum;
+    };
+    const std::int64_t before = calls();
+    Planned<double> planned(*grid, reference, DispatcherKind::kAllToAll, 13);
+    EXPECT_EQ(calls(), before);
   }
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief What the tests of attention share: a serial reference over whole sequences that does
-/// store S x S, and one way to call each variant of the kernels.
+/// \brief What the tests of attention share: a serial reference over whole sequences that
+/// does store S x S, and one way to call each variant of the kernels.
 
 #include "attention_host.hpp"
 #include "attention_portable.hpp"
@@ -16,7 +16,8 @@ namespace pleat::test {
 using kernels::AttentionShape;
 using kernels::Pieces;
 
-/// \brief Whole sequences; rows of the fused projection hold q heads, then k, then v heads.
+/// \brief Whole sequences; rows of the fused projection hold q heads, then k, then v
+/// heads.
 struct Problem {
   Index batch, sequence, heads, kv_heads, head_dim;
   Index tokens() const { return batch * sequence; }
@@ -28,11 +29,13 @@ struct Problem {
 };
 
 inline std::string describe(const Problem& shape) {
-  return fmt::format("B {} S {} heads {}/{} x {}", shape.batch, shape.sequence, shape.heads,
-                     shape.kv_heads, shape.head_dim);
+  return fmt::format("B {} S {} heads {}/{} x {}", shape.batch, shape.sequence,
+                     shape.heads, shape.kv_heads, shape.head_dim);
 }
 
-inline double scale_of(const Problem& shape) { return 1.0 / std::sqrt(double(shape.head_dim)); }
+inline double scale_of(const Problem& shape) {
+  return 1.0 / std::sqrt(double(shape.head_dim));
+}
 
 struct Forward {
   Values o, lse;
@@ -40,7 +43,7 @@ struct Forward {
 
 /// Element (token, head, i) of rows that hold `columns` elements, heads side by side.
 inline std::size_t at(const Problem& shape, Index columns, Index b, Index s, Index head,
-               Index i) {
+                      Index i) {
   return (b * shape.sequence + s) * columns + head * shape.head_dim + i;
 }
 
@@ -48,13 +51,14 @@ inline std::size_t at(const Problem& shape, Index columns, Index b, Index s, Ind
 template <class Body>
 void for_each_head(const Problem& shape, const Body& body) {
   for (Index b = 0; b < shape.batch; ++b) {
-    for (Index h = 0; h < shape.heads; ++h) body(b, h, h / (shape.heads / shape.kv_heads));
+    for (Index h = 0; h < shape.heads; ++h)
+      body(b, h, h / (shape.heads / shape.kv_heads));
   }
 }
 
 /// Probabilities of one head, [S, S], and the logarithms of their denominators.
-inline Values probabilities(const Problem& shape, const Values& qkv, Index b, Index h, Index kv,
-                     Values& lse) {
+inline Values probabilities(const Problem& shape, const Values& qkv, Index b, Index h,
+                            Index kv, Values& lse) {
   const Index size = shape.sequence, row = shape.row_size();
   Values p(size * size, 0.0);
   for (Index q = 0; q < size; ++q) {
@@ -62,7 +66,8 @@ inline Values probabilities(const Problem& shape, const Values& qkv, Index b, In
     for (Index k = 0; k <= q; ++k) {
       double score = 0.0;
       for (Index i = 0; i < shape.head_dim; ++i) {
-        score += qkv[at(shape, row, b, q, h, i)] * qkv[at(shape, row, b, k, shape.heads + kv, i)];
+        score += qkv[at(shape, row, b, q, h, i)] *
+                 qkv[at(shape, row, b, k, shape.heads + kv, i)];
       }
       p[q * size + k] = std::exp(scale_of(shape) * score);
       sum += p[q * size + k];
@@ -75,7 +80,8 @@ inline Values probabilities(const Problem& shape, const Values& qkv, Index b, In
 
 inline Forward reference_forward(const Problem& shape, const Values& qkv) {
   const Index row = shape.row_size(), out = shape.out_size();
-  Forward result{Values(shape.tokens() * out, 0.0), Values(shape.heads * shape.tokens(), 0.0)};
+  Forward result{Values(shape.tokens() * out, 0.0),
+                 Values(shape.heads * shape.tokens(), 0.0)};
   for_each_head(shape, [&](Index b, Index h, Index kv) {
     const Values p = probabilities(shape, qkv, b, h, kv, result.lse);
     const Index v_head = shape.heads + shape.kv_heads + kv;
@@ -91,7 +97,8 @@ inline Forward reference_forward(const Problem& shape, const Values& qkv) {
   return result;
 }
 
-inline Values reference_backward(const Problem& shape, const Values& qkv, const Values& d_out) {
+inline Values reference_backward(const Problem& shape, const Values& qkv,
+                                 const Values& d_out) {
   const Index size = shape.sequence, row = shape.row_size(), out = shape.out_size();
   Values gradient(qkv.size(), 0.0), lse(shape.heads * shape.tokens());
   for_each_head(shape, [&](Index b, Index h, Index kv) {
@@ -102,7 +109,8 @@ inline Values reference_backward(const Problem& shape, const Values& qkv, const 
       double delta = 0.0;
       for (Index k = 0; k <= q; ++k) {
         for (Index i = 0; i < shape.head_dim; ++i) {
-          dp[k] += d_out[at(shape, out, b, q, h, i)] * qkv[at(shape, row, b, k, v_head, i)];
+          dp[k] +=
+              d_out[at(shape, out, b, q, h, i)] * qkv[at(shape, row, b, k, v_head, i)];
         }
         delta += p[q * size + k] * dp[k];
       }
@@ -127,7 +135,8 @@ enum class Variant { kProgram, kPortable, kHostFused, kHostSplit };
 
 inline std::vector<Variant> variants() {
 #if defined(PLEAT_HOST_GEMM)
-  return {Variant::kProgram, Variant::kPortable, Variant::kHostFused, Variant::kHostSplit};
+  return {Variant::kProgram, Variant::kPortable, Variant::kHostFused,
+          Variant::kHostSplit};
 #else
   return {Variant::kProgram, Variant::kPortable};
 #endif
@@ -146,11 +155,11 @@ void run_forward(Variant variant, const AttentionShape& shape, Pieces pieces,
                  const Arrays<T>& a, Arena& scratch) {
   const auto scale = static_cast<Accumulator<T>>(1.0 / std::sqrt(double(shape.head_dim)));
   if (variant == Variant::kProgram) {
-    kernels::attention_forward<T>(ExecSpace(), shape, scale, pieces, a.q_TQ, a.kv_UR, scratch,
-                                  a.o_TO, a.lse_HT);
+    kernels::attention_forward<T>(ExecSpace(), shape, scale, pieces, a.q_TQ, a.kv_UR,
+                                  scratch, a.o_TO, a.lse_HT);
   } else if (variant == Variant::kPortable) {
-    kernels::portable_attention_forward<T>(ExecSpace(), shape, scale, pieces, a.q_TQ, a.kv_UR,
-                                           a.o_TO, a.lse_HT);
+    kernels::portable_attention_forward<T>(ExecSpace(), shape, scale, pieces, a.q_TQ,
+                                           a.kv_UR, a.o_TO, a.lse_HT);
   } else {
 #if defined(PLEAT_HOST_GEMM)
     kernels::host_attention_forward<T>(ExecSpace(), shape, scale, pieces, a.q_TQ, a.kv_UR,
@@ -164,20 +173,20 @@ void run_backward(Variant variant, const AttentionShape& shape, Pieces pieces,
                   bool accumulate_keys, const Arrays<T>& a, Arena& scratch) {
   const auto scale = static_cast<Accumulator<T>>(1.0 / std::sqrt(double(shape.head_dim)));
   if (variant == Variant::kProgram) {
-    kernels::attention_backward<T>(ExecSpace(), shape, scale, pieces, accumulate_keys, a.q_TQ,
-                                   a.kv_UR, a.lse_HT, a.delta_HT, a.do_TO, scratch, a.dq_TQ,
-                                   a.dkv_UR);
+    kernels::attention_backward<T>(ExecSpace(), shape, scale, pieces, accumulate_keys,
+                                   a.q_TQ, a.kv_UR, a.lse_HT, a.delta_HT, a.do_TO,
+                                   scratch, a.dq_TQ, a.dkv_UR);
   } else if (variant == Variant::kPortable) {
-    kernels::portable_attention_backward<T>(ExecSpace(), shape, scale, pieces, accumulate_keys,
-                                            a.q_TQ, a.kv_UR, a.lse_HT, a.delta_HT, a.do_TO,
-                                            a.dq_TQ, a.dkv_UR);
+    kernels::portable_attention_backward<T>(ExecSpace(), shape, scale, pieces,
+                                            accumulate_keys, a.q_TQ, a.kv_UR, a.lse_HT,
+                                            a.delta_HT, a.do_TO, a.dq_TQ, a.dkv_UR);
   } else {
 #if defined(PLEAT_HOST_GEMM)
     const auto tasks = variant == Variant::kHostFused ? kernels::BackwardTasks::kFused
                                                       : kernels::BackwardTasks::kSplit;
-    kernels::host_attention_backward<T>(ExecSpace(), shape, scale, pieces, accumulate_keys,
-                                        a.q_TQ, a.kv_UR, a.lse_HT, a.delta_HT, a.do_TO, tasks,
-                                        scratch, a.dq_TQ, a.dkv_UR);
+    kernels::host_attention_backward<T>(
+        ExecSpace(), shape, scale, pieces, accumulate_keys, a.q_TQ, a.kv_UR, a.lse_HT,
+        a.delta_HT, a.do_TO, tasks, scratch, a.dq_TQ, a.dkv_UR);
 #endif
   }
 }

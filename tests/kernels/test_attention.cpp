@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blockwise attention, as the program calls it and in each of its variants, against a serial
-// reference that does store S x S, and against central differences.
+// Blockwise attention, as the program calls it and in each of its variants, against a
+// serial reference that does store S x S, and against central differences.
 #include "attention_reference.hpp"
 
 namespace pleat::test {
 namespace {
 
 std::vector<Problem> shapes() {
-  return {{1, 1, 1, 1, 8},    {1, 2, 4, 2, 8},     {2, 17, 4, 1, 16},  {1, 63, 2, 2, 64},
-          {1, 64, 7, 1, 32},  {3, 65, 2, 1, 24},   {1, 130, 2, 1, 64}, {2, 33, 4, 4, 128},
-          {1, 19, 8, 2, 256}, {1, 300, 4, 2, 16},  {0, 5, 2, 1, 8},    {1, 251, 3, 3, 40},
+  return {{1, 1, 1, 1, 8},    {1, 2, 4, 2, 8},    {2, 17, 4, 1, 16},  {1, 63, 2, 2, 64},
+          {1, 64, 7, 1, 32},  {3, 65, 2, 1, 24},  {1, 130, 2, 1, 64}, {2, 33, 4, 4, 128},
+          {1, 19, 8, 2, 256}, {1, 300, 4, 2, 16}, {0, 5, 2, 1, 8},    {1, 251, 3, 3, 40},
           {5, 1, 2, 2, 10},   {2, 513, 1, 1, 8}};
 }
 
@@ -118,9 +118,8 @@ TYPED_TEST(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST(AttentionGradient, EqualsCentralDifferences) {
-  for (const Problem& shape :
-       {Problem{1, 1, 2, 1, 8}, Problem{2, 5, 4, 2, 8}, Problem{1, 67, 2, 1, 16},
-        Problem{1, 9, 7, 1, 12}}) {
+  for (const Problem& shape : {Problem{1, 1, 2, 1, 8}, Problem{2, 5, 4, 2, 8},
+                               Problem{1, 67, 2, 1, 16}, Problem{1, 9, 7, 1, 12}}) {
     const Values weight = d_out_of(shape);
     const auto loss = [&](const Values& qkv) {
       Case<double> problem(shape, qkv, weight);

@@ -159,7 +159,8 @@ Result run_split(const ExecSpace& exec, const Case& c, const Values& logits, dou
   std::vector<A> sums(2 * maximum.size(), A(0));
   for (std::size_t i = 0; i < slices; ++i) {
     const DeviceView<A, 2> part_C2("sums", maximum.size(), 2);
-    kernels::cross_entropy_sums<T>(exec, bounds[i], logits_CV[i], labels_C, max_C, part_C2);
+    kernels::cross_entropy_sums<T>(exec, bounds[i], logits_CV[i], labels_C, max_C,
+                                   part_C2);
     const Values part = to_host(part_C2);
     for (std::size_t j = 0; j < part.size(); ++j) sums[j] += static_cast<A>(part[j]);
   }

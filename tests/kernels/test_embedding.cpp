@@ -60,8 +60,8 @@ Values rows_of(const Values& values, Index begin, Index end, Index columns) {
   return {values.begin() + begin * columns, values.begin() + end * columns};
 }
 
-// Slices of the vocabulary, uneven ones and an empty one: outputs add up to the whole, since
-// each token lies in one slice; gradients are the rows of the whole.
+// Slices of the vocabulary, uneven ones and an empty one: outputs add up to the whole,
+// since each token lies in one slice; gradients are the rows of the whole.
 TYPED_TEST(Embedding, SlicesOfTheVocabulary) {
   using T = TypeParam;
   constexpr Index kCount = 63, kVocabulary = 17, kHidden = 21;

@@ -16,8 +16,8 @@ class Rope : public testing::Test {};
 TYPED_TEST_SUITE(Rope, Scalars);
 
 /// Row t, head h, pair i turns by t theta^(-2i/d), as a complex number.
-Values reference_rope(Values x, Index sequence, Index row, Index heads, Index dim, double theta,
-                      double sign) {
+Values reference_rope(Values x, Index sequence, Index row, Index heads, Index dim,
+                      double theta, double sign) {
   const Index half = dim / 2;
   const Index tokens = static_cast<Index>(x.size()) / row;
   for (Index t = 0; t < tokens; ++t) {
@@ -47,7 +47,8 @@ TYPED_TEST(Rope, TurnsTheRotatedHeadsAndNoOthers) {
       const auto tables = kernels::make_rope_tables<T>(sequence, dim, kTheta);
       for (const Rotation rotation : {Rotation::kForward, Rotation::kBackward}) {
         const auto x_TQ = to_device<T>(x, kBatch * sequence, row);
-        kernels::rope_in_place<T>(ExecSpace(), rotation, tables, sequence, kRotated, dim, x_TQ);
+        kernels::rope_in_place<T>(ExecSpace(), rotation, tables, sequence, kRotated, dim,
+                                  x_TQ);
         const double sign = rotation == Rotation::kForward ? 1.0 : -1.0;
         expect_close(to_host(x_TQ),
                      reference_rope(x, sequence, row, kRotated, dim, kTheta, sign),
@@ -79,8 +80,8 @@ TYPED_TEST(Rope, TablesOfGivenPositions) {
 TYPED_TEST(Rope, TablesEqualTheGoldenOnes) {
   using T = TypeParam;
   for (const std::string name : {"mixtral-tiny", "qwen2moe-tiny", "qwen3moe-tiny"}) {
-    const auto file = io::Hdf5File::open_read(std::string(PLEAT_TESTS_DIR) + "/golden/" + name +
-                                              "/golden.h5");
+    const auto file = io::Hdf5File::open_read(std::string(PLEAT_TESTS_DIR) + "/golden/" +
+                                              name + "/golden.h5");
     const auto debug = file.root().group("debug");
     const auto shape = debug.dataset("rope_cos").shape();
     const Index sequence = shape[0], dim = shape[1];

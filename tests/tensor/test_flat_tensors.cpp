@@ -14,8 +14,8 @@ std::shared_ptr<const ParameterLayout> attention_layout() {
     return parameter;
   };
   auto layout = std::make_shared<ParameterLayout>();
-  layout->add_block({spec("norm", {3})});
-  layout->add_block({spec("q", {4, 3}), spec("k", {2, 3}), spec("v", {2, 3})});
+  layout->add_block(0, {spec("norm", {3})});
+  layout->add_block(0, {spec("q", {4, 3}), spec("k", {2, 3}), spec("v", {2, 3})});
   layout->finalize();
   return layout;
 }
@@ -51,6 +51,22 @@ TEST(FlatTensors, CopiesShareTheBuffer) {
   const FlatTensors<float> copy = tensors;
   EXPECT_EQ(copy.flat().data(), tensors.flat().data());
   EXPECT_EQ(&copy.layout(), &tensors.layout());
+}
+
+TEST(FlatTensors, OfARangeSeeThatRangeOfTheLayout) {
+  const FlatTensors<double> whole(attention_layout(), "test");
+  const ParameterSpec& k = whole.layout().at("k");
+  const ParameterSpec& v = whole.layout().at("v");
+  Kokkos::deep_copy(whole.flat(k), 1.0);
+  Kokkos::deep_copy(whole.flat(v), 2.0);
+  const Range range{k.offset, v.offset + v.local_count()};
+  const FlatTensors<double> part(whole.shared_layout(), whole.part(range), range);
+  EXPECT_EQ(static_cast<std::int64_t>(part.flat().size()), range.size());
+  EXPECT_EQ(part.flat(k).data(), whole.flat(k).data());
+  EXPECT_EQ(part.flat(v).data(), whole.flat(v).data());
+  EXPECT_EQ(part.fused<2>("k", 4, 3).data(), whole.flat(k).data());
+  EXPECT_THROW(part.flat(whole.layout().at("q")), InternalError) << "before the range";
+  EXPECT_THROW(part.part({range.begin, range.end + 1}), InternalError) << "beyond it";
 }
 
 TEST(FlatTensors, AFusedTensorBeyondTheBufferIsRefused) {

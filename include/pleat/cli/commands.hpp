@@ -26,6 +26,7 @@ using Job = std::function<ExitCode(const Runtime& runtime)>;
 /// \param job      set by the callback of the subcommand when the user chose it
 /// @{
 void add_train(CLI::App& program, Job& job);
+void add_verify(CLI::App& program, Job& job);
 void add_check(CLI::App& program, Job& job);
 void add_map(CLI::App& program, Job& job);
 void add_params(CLI::App& program, Job& job);

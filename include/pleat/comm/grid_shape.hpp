@@ -14,7 +14,6 @@
 
 #include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <vector>
 
 #include "pleat/comm/axis.hpp"
@@ -48,8 +47,7 @@ class GridShape {
 
   /// \brief The ranks, in rising order, that differ from `rank` at most along the given
   /// axes, all of one grid: `group(r, {kData, kContext})` sums r's dense gradients.
-  std::vector<std::int64_t> group(std::int64_t rank,
-                                  std::initializer_list<Axis> axes) const;
+  std::vector<std::int64_t> group(std::int64_t rank, const std::vector<Axis>& axes) const;
 
  private:
   std::int64_t stride(Axis axis) const;

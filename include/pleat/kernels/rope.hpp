@@ -2,11 +2,11 @@
 #pragma once
 
 /// \file
-/// \brief Rotary position embedding, "rotate half": element i of a head turns with element
-/// i + d/2 by the angle position * theta^(-2i/d) (Su et al., arXiv 2104.09864).
+/// \brief Rotary position embedding, "rotate half": element i of a head turns with
+/// element i + d/2 by the angle position * theta^(-2i/d) (Su et al., arXiv 2104.09864).
 ///
-/// Legend: T tokens, S positions (of a sequence, or of the part of it that a rank holds), d head
-/// dimension, Q one row of the fused projection.
+/// Legend: T tokens, S positions (of a sequence, or of the part of it that a rank holds),
+/// d head dimension, Q one row of the fused projection.
 
 #include <cstdint>
 #include <vector>
@@ -29,17 +29,17 @@ RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
 
 /// \brief For positions 0 .. sequence - 1.
 template <class T>
-RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim, double theta);
+RopeTables<T> make_rope_tables(std::int64_t sequence, std::int64_t head_dim,
+                               double theta);
 
 enum class Rotation { kForward, kBackward };
 
-/// \brief Turns the first `rotated_heads` heads of each row in place (all query and key heads);
-/// token t turns by row t mod S of the tables. kBackward turns the other way, which is the
-/// gradient.
-/// \param sequence  S
+/// \brief Turns the first `rotated_heads` heads of each row in place (all query and key
+/// heads); token t turns by row t mod S of the tables. kBackward turns the other way,
+/// which is the gradient. \param sequence  S
 template <class T>
 void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>& tables,
-                   std::int64_t sequence, std::int64_t rotated_heads, std::int64_t head_dim,
-                   const DeviceView<T, 2>& qkv_TQ);
+                   std::int64_t sequence, std::int64_t rotated_heads,
+                   std::int64_t head_dim, const DeviceView<T, 2>& qkv_TQ);
 
 }  // namespace pleat::kernels

@@ -34,6 +34,9 @@ class BatchLoader {
 
   /// \brief Tokens of all loaded samples that carry loss. Collective over dp.
   std::int64_t valid_tokens() const;
+  /// \brief Of tokens, labels and masks at their places in the global batch; the sums of all
+  /// data and context ranks are the batch's, whatever the grid. Padding rounds add nothing.
+  std::int64_t checksum() const { return checksum_; }
   std::int64_t micro_batches() const { return micro_batches_; }
   /// \brief Micro-batches of each data rank.
   std::int64_t rounds() const { return rounds_; }
@@ -48,6 +51,7 @@ class BatchLoader {
   void load(const io::TokenData& data, Split split, std::int64_t first, std::int64_t count);
   void mask_from(std::int64_t sequence);
   void copy_round(std::int64_t round);
+  std::uint64_t round_checksum(std::int64_t round) const;
 
   const comm::Grid& grid_;
   std::int64_t sequence_;
@@ -56,6 +60,7 @@ class BatchLoader {
   std::int64_t rounds_;
   std::int64_t held_;  ///< S
   std::int64_t valid_ = 0;  ///< of this data rank
+  std::int64_t checksum_ = 0;
   io::HostBatch host_;      ///< one micro-batch
   HostView<std::int64_t, 1> positions_S_;
   // All rounds, [rounds, B, S].

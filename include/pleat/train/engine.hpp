@@ -56,6 +56,8 @@ class Engine {
   /// \param step  counts from 1
   StepResult train_step(std::int64_t step, double learning_rate, const io::TokenData& data,
                         std::int64_t first);
+  /// \brief Checksum of the samples of the last step, each counted once over all ranks.
+  std::int64_t samples_checksum() const;
   /// \brief Cross-entropy of the first held-out samples, per valid token.
   double validate(const io::TokenData& data, std::int64_t samples);
   /// \brief Where the forward pass of the last step's samples leaves the finite numbers, else

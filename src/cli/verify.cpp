@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "pleat/cli/commands.hpp"
+#include "pleat/train/grid_choice.hpp"
+#include "pleat/train/machine.hpp"
+#include "pleat/train/run_config.hpp"
+#include "pleat/train/verify.hpp"
+
+namespace pleat::cli {
+namespace {
+
+struct VerifyOptions {
+  std::string deck;
+  std::vector<std::string> overrides;
+  std::int64_t steps = 3;
+  double tolerance = 1.0e-10;
+};
+
+void print_difference(const char* what, const train::Difference& difference) {
+  fmt::print("  {:<22} {:.1e}   {}\n", what, difference.relative,
+             difference.relative > 0.0 ? difference.place : "");
+}
+
+void print_report(const train::VerifyReport& report, double tolerance) {
+  fmt::print("  {:<22} {}\n", "first weights", report.same_start ? "equal, bit for bit" : "DIFFER");
+  fmt::print("  {:<22} {}\n", "samples", report.same_samples ? "equal" : "DIFFER");
+  fmt::print("  largest difference, relative to the largest element of each tensor:\n");
+  print_difference("losses", report.loss);
+  print_difference("gradient norm", report.gradient_norm);
+  print_difference("gradients", report.gradients);
+  print_difference("weights at the end", report.weights);
+  fmt::print("{}: tolerance {:.0e}\n", report.passes(tolerance) ? "VERIFIED" : "FAILED", tolerance);
+}
+
+ExitCode run_verify(const VerifyOptions& options, const Runtime& runtime) {
+  train::RunConfig config = train::load_run_config(options.deck, options.overrides);
+  config.precision.compute = train::Precision::kFp64;
+  const comm::GridShape shape = train::grid_shape_of(config, runtime.ranks());
+  train::require_mapping_independence(config, shape);
+  const auto data = io::open_token_data(config.data, config.batch.sequence, config.model.vocab,
+                                        config.run.seed);
+  if (runtime.rank() == 0) {
+    fmt::print("{} steps of '{}' in fp64, on one rank and on {}\n  {}\n", options.steps,
+               options.deck, runtime.ranks(), train::describe_grid(shape));
+    std::fflush(stdout);
+  }
+  const train::Reference reference(config, options.steps, *data, runtime.world());
+  const train::VerifyReport report = reference.compare(config, *data);
+  if (runtime.rank() == 0) print_report(report, options.tolerance);
+  return report.passes(options.tolerance) ? ExitCode::kDone : ExitCode::kNumerical;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& program, Job& job) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command = program.add_subcommand(
+      "verify", "Proves that a deck's mapping computes what one rank computes: a few steps in "
+                "fp64, folded over all ranks (start it with mpirun) and on one of them, compared "
+                "by losses, every gradient and every weight");
+  command->add_option("deck", options->deck, "input deck (TOML)")->required();
+  command->add_option("overrides", options->overrides,
+                      "section.key=value: replaces what the deck says");
+  command->add_option("--steps", options->steps, "steps to compare")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--tolerance", options->tolerance, "largest relative difference")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->callback([&job, options] {
+    job = [options](const Runtime& runtime) { return run_verify(*options, runtime); };
+  });
+}
+
+}  // namespace pleat::cli

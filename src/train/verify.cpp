@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pleat/train/verify.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "pleat/base/error.hpp"
+#include "pleat/comm/text.hpp"
+#include "pleat/io/checkpoint.hpp"
+#include "pleat/io/checksum.hpp"
+#include "pleat/io/hugging_face.hpp"
+#include "pleat/train/grid_choice.hpp"
+#include "pleat/train/learning_rate.hpp"
+
+namespace pleat::train {
+namespace {
+
+using comm::Axis;
+using tensor::ParameterSpec;
+using Host = Kokkos::View<double*, Kokkos::LayoutRight, Kokkos::HostSpace>;
+
+constexpr std::int64_t kLosses = 5;
+
+bool is_global(const RunConfig& config) {
+  return config.model.moe.auxiliary_scope == plan::AuxiliaryScope::kGlobalBatch;
+}
+
+/// The same run on one rank. Balancing over the global batch is exact in one micro-batch.
+RunConfig on_one_rank(RunConfig config) {
+  config.parallel = {};
+  if (is_global(config)) config.batch.micro = config.batch.global;
+  return config;
+}
+
+std::array<double, kLosses> losses_of(const StepResult& result) {
+  const StepLosses& losses = result.losses;
+  return {losses.total(), losses.cross_entropy, losses.auxiliary, losses.z,
+          result.gradient_norm};
+}
+
+/// Index in the whole tensor of element i of this rank's box (rows and columns, or a vector).
+std::int64_t whole_index(const ParameterSpec& parameter, std::int64_t i) {
+  if (parameter.global_shape.size() == 1) return parameter.local_offset[0] + i;
+  const std::int64_t columns = parameter.local_shape[1];
+  return (parameter.local_offset[0] + i / columns) * parameter.global_shape[1] +
+         parameter.local_offset[1] + i % columns;
+}
+
+Host host_copy(const DeviceView<double, 1>& x_N) {
+  const Host host("pleat::train::verify", x_N.size());
+  Kokkos::deep_copy(host, x_N);
+  return host;
+}
+
+double relative(double value, double reference, double scale) {
+  if (std::isnan(value) || std::isnan(reference)) return HUGE_VAL;
+  return value == reference ? 0.0 : std::abs(value - reference) / scale;
+}
+
+/// The largest difference of one parameter's box, relative to the whole tensor's largest
+/// element.
+double parameter_difference(const ParameterSpec& parameter, const Host& local,
+                            const Host& whole) {
+  double scale = 0.0;
+  for (std::size_t i = 0; i < whole.size(); ++i) scale = std::max(scale, std::abs(whole(i)));
+  double largest = 0.0;
+  for (std::int64_t i = 0; i < parameter.local_count(); ++i) {
+    largest = std::max(
+        largest, relative(local(i), whole(whole_index(parameter, i)), std::max(scale, 1e-300)));
+  }
+  return largest;
+}
+
+void enlarge(Difference& worst, const Difference& other) {
+  if (other.relative > worst.relative) worst = other;
+}
+
+std::uint64_t bits_checksum(const tensor::FlatTensors<double>& tensors) {
+  const Host host = host_copy(tensors.flat());
+  return io::content_checksum<double>(std::span<const double>(host.data(), host.size()));
+}
+
+}  // namespace
+
+double VerifyReport::largest() const {
+  return std::max({loss.relative, gradient_norm.relative, gradients.relative, weights.relative});
+}
+
+void require_mapping_independence(const RunConfig& config, const comm::GridShape& shape) {
+  const plan::DropConfig& drop = config.model.moe.drop;
+  PLEAT_REQUIRE(drop.capacity_factor == 0.0 || drop.scope == plan::DropScope::kSequence,
+                InputError, "PL0721",
+                "moe.drop.scope = \"subsequence\" shares an expert's capacity out among the ranks "
+                "that hold a sequence, so that what is dropped depends on the mapping\n"
+                "HINT: verify with moe.drop.scope=sequence or moe.drop.capacity_factor=0.");
+  const std::int64_t micro_batches = config.batch.global / config.batch.micro;
+  PLEAT_REQUIRE(!is_global(config) || micro_batches <= shape.degree(Axis::kData), InputError,
+                "PL0721",
+                "moe.aux_loss.scope = \"global_batch\" is a running estimate when a data rank has "
+                "several micro-batches: {} micro-batches on {} data ranks\n"
+                "HINT: verify with batch.micro={}, or another scope.",
+                micro_batches, shape.degree(Axis::kData),
+                config.batch.global / shape.degree(Axis::kData));
+}
+
+void load_start(const RunConfig& config, Engine<double>& engine) {
+  if (config.model_init.empty()) {
+    engine.initialise();
+    return;
+  }
+  const auto whole = model::parameter_layout(config.model);
+  const auto weights = engine.store().whole_weights();
+  if (io::is_hugging_face_folder(config.model_init)) {
+    io::load_hugging_face_weights<double>(config.model_init, *whole, weights);
+  } else {
+    io::load_parameters<double>(config.model_init, *whole, weights);
+  }
+  engine.store().set_weights(weights);
+}
+
+Reference::Reference(const RunConfig& config, std::int64_t steps, const io::TokenData& data,
+                     MPI_Comm world)
+    : world_(world),
+      ranks_(comm::make_mpi_communicator(world, "verify")),
+      steps_(steps),
+      layout_(model::parameter_layout(config.model)),
+      start_(layout_, "pleat::train::reference_start"),
+      end_(layout_, "pleat::train::reference_end"),
+      losses_S5_("pleat::train::reference_losses", steps, kLosses),
+      samples_S_("pleat::train::reference_samples", steps) {
+  for (std::int64_t step = 0; step < steps; ++step) {
+    gradients_.emplace_back(layout_, "pleat::train::reference_gradients");
+  }
+  if (ranks_->rank() == 0) run(on_one_rank(config), data);
+  share();
+}
+
+void Reference::run(const RunConfig& config, const io::TokenData& data) {
+  const comm::Grid grid;
+  Engine<double> engine(config, grid);
+  load_start(config, engine);
+  Kokkos::deep_copy(start_.flat(), engine.store().whole_weights().flat());
+  const auto losses = Kokkos::create_mirror_view(losses_S5_);
+  const auto samples = Kokkos::create_mirror_view(samples_S_);
+  for (std::int64_t s = 0; s < steps_; ++s) {
+    const double rate = learning_rate(config.optimizer, config.run.steps, s + 1);
+    const auto step =
+        losses_of(engine.train_step(s + 1, rate, data, s * config.batch.global));
+    for (std::int64_t i = 0; i < kLosses; ++i) {
+      losses(s, i) = step[static_cast<std::size_t>(i)];
+    }
+    samples(s) = engine.samples_checksum();
+    Kokkos::deep_copy(gradients_[static_cast<std::size_t>(s)].flat(),
+                      engine.store().whole_gradients().flat());
+  }
+  Kokkos::deep_copy(end_.flat(), engine.store().whole_weights().flat());
+  Kokkos::deep_copy(losses_S5_, losses);
+  Kokkos::deep_copy(samples_S_, samples);
+}
+
+void Reference::share() {
+  ranks_->broadcast(start_.flat(), 0);
+  ranks_->broadcast(end_.flat(), 0);
+  for (const Tensors& gradients : gradients_) ranks_->broadcast(gradients.flat(), 0);
+  ranks_->broadcast(DeviceView<double, 1>(losses_S5_.data(), losses_S5_.size()), 0);
+  ranks_->broadcast(samples_S_, 0);
+}
+
+Difference Reference::difference(const Tensors& local, const Tensors& whole,
+                                 const std::string& what) const {
+  Difference worst;
+  for (const ParameterSpec& parameter : local.layout().parameters()) {
+    const double found =
+        parameter_difference(parameter, host_copy(local.flat(parameter)),
+                             host_copy(whole.flat(layout_->at(parameter.name))));
+    enlarge(worst, {found, what + " " + parameter.name});
+  }
+  return worst;
+}
+
+/// The largest of all ranks, and its place.
+Difference Reference::worst_of_ranks(const Difference& mine) const {
+  const double largest = ranks_->all_reduce_value(mine.relative, comm::Reduction::kMax);
+  const std::int64_t teller = ranks_->all_reduce_value(
+      mine.relative == largest ? static_cast<std::int64_t>(ranks_->rank()) : -1,
+      comm::Reduction::kMax);
+  return {largest, comm::broadcast_text(*ranks_, mine.place, static_cast<int>(teller))};
+}
+
+VerifyReport Reference::compare(const RunConfig& config, const io::TokenData& data) const {
+  const comm::GridShape shape = grid_shape_of(config, ranks_->size());
+  require_mapping_independence(config, shape);
+  const comm::Grid grid(world_, shape);
+  Engine<double> engine(config, grid);
+  load_start(config, engine);
+  const auto losses =
+      Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), losses_S5_);
+  const auto samples =
+      Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), samples_S_);
+  VerifyReport report;
+  report.same_start =
+      worst_of_ranks(difference(engine.store().whole_weights(), start_, "")).relative == 0.0;
+  report.same_samples = true;
+  Difference gradients;
+  constexpr const char* kNames[] = {"loss", "loss_ce", "loss_aux", "loss_z", "grad_norm"};
+  for (std::int64_t s = 0; s < steps_; ++s) {
+    const double rate = learning_rate(config.optimizer, config.run.steps, s + 1);
+    const auto step =
+        losses_of(engine.train_step(s + 1, rate, data, s * config.batch.global));
+    for (std::int64_t i = 0; i < kLosses; ++i) {
+      const double value = step[static_cast<std::size_t>(i)];
+      const double scale = std::max(std::abs(losses(s, i)), 1e-300);
+      Difference& kind = i + 1 == kLosses ? report.gradient_norm : report.loss;
+      enlarge(kind, {relative(value, losses(s, i), scale),
+                     fmt::format("{} of step {}", kNames[i], s + 1)});
+      report.fingerprint += io::checksum_term(static_cast<std::uint64_t>(s * kLosses + i),
+                                              std::bit_cast<std::uint64_t>(value));
+    }
+    report.same_samples = report.same_samples && engine.samples_checksum() == samples(s);
+    enlarge(gradients, difference(engine.store().whole_gradients(),
+                                  gradients_[static_cast<std::size_t>(s)],
+                                  fmt::format("step {},", s + 1)));
+  }
+  const Tensors weights = engine.store().whole_weights();
+  report.gradients = worst_of_ranks(gradients);
+  report.weights = worst_of_ranks(difference(weights, end_, ""));
+  report.fingerprint += static_cast<std::uint64_t>(ranks_->all_reduce_value(
+      static_cast<std::int64_t>(io::checksum_mix(bits_checksum(weights) +
+                                                 static_cast<std::uint64_t>(ranks_->rank()))),
+      comm::Reduction::kSum));
+  return report;
+}
+
+}  // namespace pleat::train

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// \brief Faults that other trainers had, each as the mapping that showed it, against one rank:
+/// the same losses, gradients and weights in fp64.
+
+#include <gtest/gtest.h>
+
+#include "mappings.hpp"
+#include "pleat/train/verify.hpp"
+#include "support/world.hpp"
+
+namespace pleat::test {
+namespace {
+
+constexpr double kTolerance = 1.0e-10;
+
+struct Degrees {
+  std::int64_t pipeline = 1;
+  std::int64_t context = 1;
+  std::int64_t tensor = 1;
+  std::int64_t expert = 1;
+  std::int64_t expert_tensor = 1;
+};
+
+train::RunConfig on(train::RunConfig config, const Degrees& degrees) {
+  config.parallel.pipeline = degrees.pipeline;
+  config.parallel.context = degrees.context;
+  config.parallel.tensor = degrees.tensor;
+  config.parallel.expert = degrees.expert;
+  config.parallel.expert_tensor = degrees.expert_tensor;
+  return config;
+}
+
+/// \param reference  the same model, on one rank
+void expect_same(const train::RunConfig& config) {
+  const RaggedTokens data(config.model.vocab, config.run.seed);
+  const train::Reference reference(config, config.run.steps, data, world());
+  for (const auto dispatcher :
+       {plan::DispatcherKind::kAllToAll, plan::DispatcherKind::kAllGather}) {
+    train::RunConfig mapped = config;
+    mapped.parallel.dispatcher = dispatcher;
+    const train::VerifyReport report = reference.compare(mapped, data);
+    EXPECT_TRUE(report.passes(kTolerance))
+        << mapping_text(mapped, 4) << ": loss " << report.loss.relative << " "
+        << report.loss.place << ", norm " << report.gradient_norm.relative << ", gradients "
+        << report.gradients.relative << " " << report.gradients.place << ", weights "
+        << report.weights.relative;
+  }
+}
+
+// Four ranks.
+
+TEST(Faults, ExpertTensorWithoutExpertParallelism) {  // Megatron-LM #1628, #1622
+  expect_same(on(small_mixtral(), {.expert_tensor = 4}));
+}
+
+TEST(Faults, MoreExpertThanDataRanks) {
+  expect_same(on(small_mixtral(), {.context = 2, .tensor = 2, .expert = 4}));
+}
+
+TEST(Faults, ExpertTensorIsNotTensor) {  // Megatron-LM #6307: another norm, nothing raised
+  expect_same(on(small_mixtral(), {.tensor = 2, .expert_tensor = 4}));
+  expect_same(on(small_mixtral(), {.tensor = 4, .expert = 2, .expert_tensor = 2}));
+}
+
+TEST(Faults, RaggedMasksOverDataContextAndMicroBatches) {
+  train::RunConfig config = small_mixtral();
+  config.batch.micro = 1;  // eight micro-batches, some without any valid token
+  expect_same(on(config, {.context = 2}));
+  expect_same(on(config, {.context = 4}));
+}
+
+TEST(Faults, PaddingWithRouterLossesUnderTensorAndContext) {
+  for (const auto scope : {plan::AuxiliaryScope::kMicroBatch, plan::AuxiliaryScope::kSequence}) {
+    train::RunConfig config = small_qwen2_moe();
+    config.model.moe.auxiliary_scope = scope;
+    config.model.moe.auxiliary_coefficient = 1.0;  // the losses rule
+    config.model.moe.z_coefficient = 0.1;
+    expect_same(on(config, {.context = 2, .tensor = 2}));
+    expect_same(on(config, {.tensor = 4, .expert = 4}));
+  }
+}
+
+TEST(Faults, BalancingOverTheGlobalBatch) {
+  train::RunConfig config = small_mixtral();
+  config.model.moe.auxiliary_scope = plan::AuxiliaryScope::kGlobalBatch;
+  config.model.moe.auxiliary_coefficient = 1.0;
+  config.batch.micro = 2;
+  expect_same(on(config, {.expert = 4}));
+  config.batch.micro = 4;
+  expect_same(on(config, {.tensor = 2, .expert = 2}));
+  expect_same(on(config, {.pipeline = 2, .expert_tensor = 2}));
+}
+
+TEST(Faults, CapacityOfWholeSequences) {
+  for (const auto policy : {plan::DropPolicy::kProbabilities, plan::DropPolicy::kPosition}) {
+    for (const bool pad : {false, true}) {
+      train::RunConfig config = small_mixtral();
+      config.model.moe.drop = {1.0, plan::DropScope::kSequence, policy, pad};
+      expect_same(on(config, {.context = 2, .tensor = 2, .expert = 2}));
+      expect_same(on(config, {.context = 2, .expert = 2, .expert_tensor = 2}));
+      expect_same(on(config, {.tensor = 4, .expert = 4}));
+    }
+  }
+}
+
+TEST(Faults, RanksAndWholeExpertGroupsWithoutTokens) {
+  train::RunConfig config = small_mixtral();
+  config.batch = {.sequence = 32, .micro = 1, .global = 2};  // two of four data ranks idle
+  expect_same(on(config, {.expert = 2}));                    // ... one whole group of experts
+  expect_same(on(config, {.expert = 4}));
+  expect_same(on(config, {.expert = 2, .expert_tensor = 2}));
+  config.batch.global = 1;
+  expect_same(on(config, {.tensor = 2, .expert_tensor = 2}));
+}
+
+TEST(Faults, TiedEmbeddingsOnFirstAndLastStage) {
+  expect_same(on(small_qwen2_moe(), {.pipeline = 2, .tensor = 2}));
+  expect_same(on(small_qwen2_moe(), {.pipeline = 4}));
+}
+
+TEST(Faults, CopiesOfKeyValueHeads) {
+  train::RunConfig config = small_qwen2_moe();
+  config.model.kv_heads = 1;
+  config.model.qk_norm = true;
+  expect_same(on(config, {.tensor = 4}));
+  config.model.kv_heads = 2;
+  expect_same(on(config, {.tensor = 4, .expert = 2}));
+}
+
+TEST(Faults, UnevenStages) {
+  train::RunConfig config = on(small_qwen2_moe(), {.pipeline = 4});
+  config.parallel.layout = {2, 1, 1, 0};  // the last stage has the head alone
+  expect_same(config);
+  config.parallel.layout = {0, 2, 1, 1};  // a stage with the embedding alone, one dense layer
+  expect_same(config);
+}
+
+TEST(Faults, FewerAndMoreMicroBatchesThanStages) {
+  for (const std::int64_t global : {1, 3, 7}) {
+    train::RunConfig config = on(small_mixtral(), {.pipeline = 4});
+    config.batch = {.sequence = 32, .micro = 1, .global = global};
+    expect_same(config);
+    config = on(config, {.pipeline = 2});
+    config.parallel.schedule = plan::PipelineSchedule::kInterleaved;
+    config.parallel.chunks = 2;
+    expect_same(config);
+  }
+}
+
+TEST(Faults, VocabularyThatDoesNotDivide) {
+  train::RunConfig config = small_mixtral();
+  config.model.vocab = 5;  // one tensor rank has no entry at all
+  expect_same(on(config, {.tensor = 4}));
+}
+
+TEST(Faults, RecomputationCountsNothingTwice) {
+  train::RunConfig config = on(small_qwen2_moe(), {.pipeline = 2, .expert = 2});
+  config.model.moe.auxiliary_coefficient = 1.0;
+  config.precision.recompute = plan::Recompute::kFull;
+  expect_same(config);
+}
+
+TEST(Faults, BiasBalancing) {
+  train::RunConfig config = small_mixtral();
+  config.model.moe.score = plan::RouterScore::kSigmoid;
+  config.model.moe.groups = 4;
+  config.model.moe.top_groups = 2;
+  config.model.moe.routed_scale = 2.5;
+  config.model.moe.bias_update_rate = 0.01;
+  expect_same(on(config, {.tensor = 2, .expert = 4}));
+  config.parallel.sharding = plan::Sharding::kParameters;
+  expect_same(on(config, {.context = 2, .expert = 2}));
+}
+
+TEST(Faults, ShardedParametersOfTheWholeModel) {
+  train::RunConfig config = on(small_qwen2_moe(), {.tensor = 2});
+  config.parallel.sharding = plan::Sharding::kParameters;
+  expect_same(config);
+  config.precision.recompute = plan::Recompute::kFull;
+  expect_same(on(config, {.pipeline = 2, .expert = 2}));
+}
+
+}  // namespace
+}  // namespace pleat::test
