@@ -25,6 +25,7 @@ struct Panel {
   const char* colours;  ///< what a colour means
   std::array<Axis, 3> axes;
   std::array<const char*, 3> labels;
+  std::vector<Axis> together;  ///< ranks that differ only along these have one colour
 };
 
 const std::array<Panel, 2>& panels() {
@@ -32,11 +33,13 @@ const std::array<Panel, 2>& panels() {
       {{"attention",
         "one colour: a tensor group",
         {Axis::kData, Axis::kContext, Axis::kTensor},
-        {"dp", "cp", "tp"}},
+        {"dp", "cp", "tp"},
+        {Axis::kTensor}},
        {"MoE",
         "one colour: ranks that exchange tokens",
         {Axis::kExpertData, Axis::kExpert, Axis::kExpertTensor},
-        {"edp", "ep", "etp"}}}};
+        {"edp", "ep", "etp"},
+        {Axis::kExpert, Axis::kExpertTensor}}}};
   return kPanels;
 }
 
@@ -86,10 +89,7 @@ std::vector<std::int64_t> group_numbers(const comm::GridShape& grid, const Panel
   std::vector<std::int64_t> numbers;
   std::int64_t groups = 0;
   for (std::int64_t rank = 0; rank < grid.ranks(); ++rank) {
-    const std::int64_t first =
-        &panel == &panels()[0]
-            ? grid.group(rank, {Axis::kTensor}).front()
-            : grid.group(rank, {Axis::kExpert, Axis::kExpertTensor}).front();
+    const std::int64_t first = grid.group(rank, panel.together).front();
     numbers.push_back(first == rank ? groups++
                                     : numbers[static_cast<std::size_t>(first)]);
   }
