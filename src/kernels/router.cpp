@@ -148,14 +148,12 @@ void router_backward(const ExecSpace& exec, const RouterOptions& options,
         const A* dweight = &dweight_TK(t, 0);
         A* dlogits = &dlogits_TE(t, 0);
         const std::int32_t* index = &index_TK(t, 0);
-        // Pairs without an expert may carry anything. The only one of a token has w /
-        // scale = 1 where the weights are divided by their sum, so its gradient is
-        // exactly 0.
-        const A mean = team.template sum<A>(choices, [&](Index k) {
-          return index[k] >= 0 ? weight[k] / scale * dweight[k] : A(0);
+        // Pairs without an expert may carry anything.
+        const A dot = team.template sum<A>(choices, [&](Index k) {
+          return index[k] >= 0 ? weight[k] * dweight[k] : A(0);
         });
-        const A others = of_all ? -(mean * scale) : A(0);
-        const A subtracted = centred ? mean : A(0);
+        const A others = of_all ? -dot : A(0);
+        const A mean = centred ? dot / scale : A(0);
         team.for_each(experts, [&](Index e) {
           dlogits[e] = others == A(0) ? A(0) : scores[e] * others;
         });
@@ -163,7 +161,7 @@ void router_backward(const ExecSpace& exec, const RouterOptions& options,
         team.for_each(choices, [&](Index k) {
           if (index[k] < 0) return;
           const A slope = sigmoid ? A(1) - scores[index[k]] : A(1);
-          dlogits[index[k]] = weight[k] * slope * (dweight[k] - subtracted);
+          dlogits[index[k]] = weight[k] * slope * (dweight[k] - mean);
         });
       });
 }

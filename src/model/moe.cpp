@@ -132,7 +132,7 @@ template <class T>
 void drop(const Context& context, const plan::MoeConfig& moe, const MicroBatch& batch,
           MoeActivations<T>& activations, const LayerSums* sums) {
   activations.sent_TK = activations.index_TK;
-  if (moe.drop.capacity_factor == 0.0) return;
+  if (!moe.drop.active()) return;
   activations.sent_TK = context.saved.take<std::int32_t>(batch.tokens(), moe.top_k);
   drop_over_capacity<T>(context, moe, batch, activations.index_TK, activations.weight_TK,
                         activations.sent_TK);

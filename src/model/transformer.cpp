@@ -29,7 +29,7 @@ void call(const std::function<void(std::int64_t)>& hook, std::int64_t unit) {
 /// Rows that each expert gets from each rank, where they are filled up to the capacity; else 0.
 std::int64_t padded_rows(const plan::MoeConfig& moe, const TransformerOptions& options,
                          const comm::Grid& grid) {
-  if (moe.drop.capacity_factor == 0.0 || !moe.drop.pad) return 0;
+  if (!moe.drop.active() || !moe.drop.pad) return 0;
   MicroBatch batch;
   batch.sequences = options.micro;
   batch.sequence = options.sequence / grid.degree(Axis::kContext);

@@ -90,7 +90,7 @@ double VerifyReport::largest() const {
 
 void require_mapping_independence(const RunConfig& config, const comm::GridShape& shape) {
   const plan::DropConfig& drop = config.model.moe.drop;
-  PLEAT_REQUIRE(drop.capacity_factor == 0.0 || drop.scope == plan::DropScope::kSequence,
+  PLEAT_REQUIRE(!drop.active() || drop.scope == plan::DropScope::kSequence,
                 InputError, "PL0721",
                 "moe.drop.scope = \"subsequence\" shares an expert's capacity out among the ranks "
                 "that hold a sequence, so that what is dropped depends on the mapping\n"

@@ -93,7 +93,7 @@ TEST(Faults, BalancingOverTheGlobalBatch) {
 }
 
 TEST(Faults, CapacityOfWholeSequences) {
-  for (const auto policy : {plan::DropPolicy::kProbabilities, plan::DropPolicy::kPosition}) {
+  for (const auto policy : {plan::DropPolicy::kProbs, plan::DropPolicy::kPosition}) {
     for (const bool pad : {false, true}) {
       train::RunConfig config = small_mixtral();
       config.model.moe.drop = {1.0, plan::DropScope::kSequence, policy, pad};

@@ -110,11 +110,14 @@ TEST(CrossEntropyBackward, LabelsAndMaskedRows) {
     for (std::size_t v = 0; v < 17; ++v) {
       const double value = gradient[t * 17 + v];
       sum += value;
-      if (c.mask[t] == 0) EXPECT_EQ(value, 0.0);
+      if (c.mask[t] == 0) {
+        EXPECT_EQ(value, 0.0);
+      }
     }
     EXPECT_NEAR(sum, 0.0, 1.0e-14) << "a softmax row has gradients that cancel";
-    if (c.mask[t] != 0)
+    if (c.mask[t] != 0) {
       EXPECT_LT(gradient[t * 17 + static_cast<std::size_t>(c.labels[t])], 0.0);
+    }
   }
 }
 
