@@ -21,12 +21,19 @@ constexpr std::array<Spelling<plan::Family>, 3> kFamilies{
     {{plan::Family::kMixtral, "mixtral"},
      {plan::Family::kQwen2Moe, "qwen2_moe"},
      {plan::Family::kQwen3Moe, "qwen3_moe"}}};
-constexpr std::array<Spelling<plan::RouterScore>, 2> kScores{
+constexpr std::array<Spelling<plan::RouterScore>, 3> kScores{
     {{plan::RouterScore::kSoftmaxBeforeTopK, "softmax_before_top_k"},
-     {plan::RouterScore::kSoftmaxAfterTopK, "softmax_after_top_k"}}};
-constexpr std::array<Spelling<plan::AuxiliaryScope>, 2> kScopes{
+     {plan::RouterScore::kSoftmaxAfterTopK, "softmax_after_top_k"},
+     {plan::RouterScore::kSigmoid, "sigmoid"}}};
+constexpr std::array<Spelling<plan::AuxiliaryScope>, 3> kScopes{
     {{plan::AuxiliaryScope::kMicroBatch, "micro_batch"},
-     {plan::AuxiliaryScope::kSequence, "sequence"}}};
+     {plan::AuxiliaryScope::kSequence, "sequence"},
+     {plan::AuxiliaryScope::kGlobalBatch, "global_batch"}}};
+constexpr std::array<Spelling<plan::DropScope>, 2> kDropScopes{
+    {{plan::DropScope::kSubSequence, "subsequence"},
+     {plan::DropScope::kSequence, "sequence"}}};
+constexpr std::array<Spelling<plan::DropPolicy>, 2> kDropPolicies{
+    {{plan::DropPolicy::kProbs, "probs"}, {plan::DropPolicy::kPosition, "position"}}};
 
 /// Writes fields as attributes; Load below has the same calls, so one list of fields
 /// serves both directions.
@@ -53,8 +60,10 @@ class Save {
   void choice(const char* name, const Enum& value,
               const std::array<Spelling<Enum>, N>& all) {
     for (const auto& [candidate, text] : all) {
-      if (candidate == value) root_.set_attribute(name, text);
+      if (candidate == value) return root_.set_attribute(name, text);
     }
+    PLEAT_FAIL(InternalError, "PL0100", "attribute '{}' has no word for value {}", name,
+               static_cast<int>(value));
   }
 
  private:
@@ -98,6 +107,19 @@ class Load {
   const Hdf5Group& root_;
 };
 
+/// What format version 2 added.
+template <class Visitor, class Moe>
+void visit_newer_fields(Visitor& field, Moe& moe) {
+  field("moe.groups", moe.groups);
+  field("moe.top_groups", moe.top_groups);
+  field("moe.routed_scale", moe.routed_scale);
+  field("moe.bias_update_rate", moe.bias_update_rate);
+  field("moe.drop.capacity_factor", moe.drop.capacity_factor);
+  field.choice("moe.drop.scope", moe.drop.scope, kDropScopes);
+  field.choice("moe.drop.policy", moe.drop.policy, kDropPolicies);
+  field("moe.drop.pad", moe.drop.pad);
+}
+
 /// The attributes of a checkpoint, each once.
 template <class Visitor, class Info>
 void visit_fields(Visitor& field, Info& info) {
@@ -134,6 +156,7 @@ void visit_fields(Visitor& field, Info& info) {
   field("moe.auxiliary_coefficient", model.moe.auxiliary_coefficient);
   field.choice("moe.auxiliary_scope", model.moe.auxiliary_scope, kScopes);
   field("moe.z_coefficient", model.moe.z_coefficient);
+  if (info.format_version >= 2) visit_newer_fields(field, model.moe);
 }
 
 }  // namespace

@@ -146,12 +146,12 @@ DeviceView<T, 2> Transformer<T>::final_norm(const Context& context, Flight<T>& f
                                             const ModelTensors<T>& weights) {
   const PhaseScope phase(times_, Phase::kHead);
   const auto& x_TD = flight.output_TD;
-  const auto normed_TD = context.saved.take<T>(x_TD.extent(0), x_TD.extent(1));
+  flight.final_normed_TD = context.saved.take<T>(x_TD.extent(0), x_TD.extent(1));
   flight.final_inverse_rms_T = context.saved.take<Accumulator<T>>(x_TD.extent(0));
   kernels::rms_norm_forward<T>(context.exec, x_TD, weights.final_norm_D,
-                               placement_.whole.norm_eps, normed_TD,
+                               placement_.whole.norm_eps, flight.final_normed_TD,
                                flight.final_inverse_rms_T);
-  return normed_TD;
+  return flight.final_normed_TD;
 }
 
 template <class T>
@@ -287,6 +287,9 @@ std::int64_t Transformer<T>::first_non_finite(const ExecSpace& exec,
                            ? flight.block_input_TD[static_cast<std::size_t>(i + 1)]
                            : flight.output_TD;
     if (!finite<T>(exec, y_TD)) return chunk.first + i + 1;
+  }
+  if (is_last(flight) && !finite<T>(exec, flight.final_normed_TD)) {
+    return placement_.whole.layers + 1;
   }
   return -1;
 }

@@ -51,6 +51,13 @@ void move_bias(const ExecSpace& exec, double rate, const DeviceView<const double
       });
 }
 
+/// "layer 3" and the like, from Transformer::first_non_finite.
+std::string place_name(std::int64_t place, std::int64_t layers) {
+  if (place == 0) return "the embedding";
+  if (place > layers) return "the final norm";
+  return fmt::format("layer {} (counted from 0)", place - 1);
+}
+
 }  // namespace
 
 bool StepResult::finite() const {
@@ -219,7 +226,7 @@ std::string Engine<T>::gradient_place() {
 template <class T>
 std::string Engine<T>::first_non_finite() {
   constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t places = config_.model.layers + 1;
+  const std::int64_t places = config_.model.layers + 2;
   std::int64_t place = kNowhere;  // of the earliest micro-batch, then the earliest layer
   sums_.reset(exec_);
   pipeline_.evaluate(
@@ -232,11 +239,8 @@ std::string Engine<T>::first_non_finite() {
       });
   place = -grid_.group(GroupName::kWorld).all_reduce_value(-place, comm::Reduction::kMax);
   if (place != kNowhere) {
-    const std::int64_t layer = place % places - 1;
     return fmt::format("the output of {} in micro-batch {}",
-                       layer < 0 ? "the embedding"
-                                 : fmt::format("layer {} (counted from 0)", layer),
-                       place / places);
+                       place_name(place % places, config_.model.layers), place / places);
   }
   // Of the ranks that find one the last tells: the backward pass meets the last stage first.
   const std::string found = gradient_place();

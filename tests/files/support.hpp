@@ -109,11 +109,12 @@ inline std::shared_ptr<const tensor::ParameterLayout> small_layout(
     std::int64_t rows = 5) {
   const auto expert = tensor::Group::kExpert;
   auto layout = std::make_shared<tensor::ParameterLayout>();
-  layout->add_block({parameter("model.embed_tokens.weight", {rows, 7})});
+  layout->add_block(0, {parameter("model.embed_tokens.weight", {rows, 7})});
   layout->add_block(
+      1,
       {parameter("model.layers.0.mlp.experts.0.w1.weight", {3, 7}, expert),
        parameter("model.layers.0.mlp.experts.1.w1.weight", {3, 7}, expert)});
-  layout->add_block({parameter("model.norm.weight", {7})});
+  layout->add_block(2, {parameter("model.norm.weight", {7})});
   layout->finalize();
   return layout;
 }
@@ -172,11 +173,19 @@ inline io::CheckpointInfo unusual_info() {
                .ffn = 24,
                .shared_ffn = 40,
                .shared_gate = true,
-               .score = plan::RouterScore::kSoftmaxAfterTopK,
+               .score = plan::RouterScore::kSigmoid,
                .normalize = false,
                .auxiliary_coefficient = 0.01,
-               .auxiliary_scope = plan::AuxiliaryScope::kSequence,
-               .z_coefficient = 0.001};
+               .auxiliary_scope = plan::AuxiliaryScope::kGlobalBatch,
+               .z_coefficient = 0.001,
+               .groups = 3,
+               .top_groups = 2,
+               .routed_scale = 2.5,
+               .bias_update_rate = 1e-3,
+               .drop = {.capacity_factor = 1.25,
+                        .scope = plan::DropScope::kSequence,
+                        .policy = plan::DropPolicy::kPosition,
+                        .pad = true}};
   model.moe_layer = {false, true, true};
   return info;
 }

@@ -22,7 +22,7 @@ std::string save(const std::string& folder, std::int64_t step, std::uint64_t see
   const auto layout = small_layout();
   CheckpointInfo info = test::unusual_info();
   info.step = step;
-  return save_checkpoint<T>(folder, info, filled<T>(layout, seed),
+  return save_checkpoint<T>(folder, info, *layout, filled<T>(layout, seed),
                             filled<T>(layout, seed + 1), filled<T>(layout, seed + 2),
                             MPI_COMM_SELF);
 }
@@ -42,7 +42,7 @@ TYPED_TEST(CheckpointOf, RoundTripIsExact) {
   const tensor::FlatTensors<TypeParam> w(layout, "w");
   const tensor::FlatTensors<TypeParam> m(layout, "m");
   const tensor::FlatTensors<TypeParam> v(layout, "v");
-  const CheckpointInfo info = load_checkpoint<TypeParam>(path, w, m, v);
+  const CheckpointInfo info = load_checkpoint<TypeParam>(path, *layout, w, m, v);
   EXPECT_EQ(values_of(w), values_of(filled<TypeParam>(layout, 1)));
   EXPECT_EQ(values_of(m), values_of(filled<TypeParam>(layout, 2)));
   EXPECT_EQ(values_of(v), values_of(filled<TypeParam>(layout, 3)));
@@ -76,6 +76,56 @@ TEST(Checkpoint, EveryAttributeComesBack) {
   EXPECT_EQ(a.moe.auxiliary_coefficient, b.moe.auxiliary_coefficient);
   EXPECT_EQ(a.moe.auxiliary_scope, b.moe.auxiliary_scope);
   EXPECT_EQ(a.moe.z_coefficient, b.moe.z_coefficient);
+  EXPECT_EQ(
+      std::tie(a.moe.groups, a.moe.top_groups, a.moe.routed_scale, a.moe.bias_update_rate),
+      std::tie(b.moe.groups, b.moe.top_groups, b.moe.routed_scale, b.moe.bias_update_rate));
+  const plan::DropConfig& drop = a.moe.drop;
+  EXPECT_EQ(std::tie(drop.capacity_factor, drop.scope, drop.policy, drop.pad),
+            std::tie(b.moe.drop.capacity_factor, b.moe.drop.scope, b.moe.drop.policy,
+                     b.moe.drop.pad));
+}
+
+TEST(Checkpoint, EveryChoiceHasAWord) {
+  const test::TemporaryFolder folder;
+  const auto came_back = [&](const plan::MoeConfig& moe) {
+    CheckpointInfo info = test::unusual_info();
+    info.model.moe = moe;
+    CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+    return CheckpointReader(folder / "c.h5").info().model.moe;
+  };
+  plan::MoeConfig moe = test::unusual_info().model.moe;
+  for (const auto score :
+       {plan::RouterScore::kSoftmaxBeforeTopK, plan::RouterScore::kSoftmaxAfterTopK,
+        plan::RouterScore::kSigmoid}) {
+    moe.score = score;
+    EXPECT_EQ(came_back(moe).score, score);
+  }
+  for (const auto scope : {plan::AuxiliaryScope::kMicroBatch, plan::AuxiliaryScope::kSequence,
+                           plan::AuxiliaryScope::kGlobalBatch}) {
+    moe.auxiliary_scope = scope;
+    EXPECT_EQ(came_back(moe).auxiliary_scope, scope);
+  }
+  moe.drop.scope = plan::DropScope::kSubSequence;
+  moe.drop.policy = plan::DropPolicy::kProbs;
+  EXPECT_EQ(came_back(moe).drop.scope, plan::DropScope::kSubSequence);
+  EXPECT_EQ(came_back(moe).drop.policy, plan::DropPolicy::kProbs);
+}
+
+TEST(Checkpoint, FormatOneIsReadWithWhatItDidNotKnowSwitchedOff) {
+  const test::TemporaryFolder folder;
+  CheckpointInfo info = test::unusual_info();
+  info.format_version = 1;
+  info.model.moe.score = plan::RouterScore::kSoftmaxAfterTopK;
+  CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+  EXPECT_FALSE(
+      Hdf5File::open_read(folder / "c.h5").root().has_attribute("moe.bias_update_rate"));
+  const CheckpointInfo found = CheckpointReader(folder / "c.h5").info();
+  EXPECT_EQ(found.format_version, 1);
+  EXPECT_EQ(found.model.moe.experts, info.model.moe.experts);
+  EXPECT_EQ(found.model.moe.groups, 1);
+  EXPECT_EQ(found.model.moe.routed_scale, 1.0);
+  EXPECT_EQ(found.model.moe.bias_update_rate, 0.0);
+  EXPECT_FALSE(found.model.moe.drop.active());
 }
 
 TEST(Checkpoint, SameContentGivesTheSameBytes) {
@@ -100,11 +150,11 @@ TEST(Checkpoint, WeightsConvertBetweenPrecisions) {
   const test::TemporaryFolder folder;
   const auto layout = small_layout();
   const tensor::FlatTensors<double> wide(layout, "wide");
-  load_parameters<double>(save<float>(folder / "f", 1), wide);
+  load_parameters<double>(save<float>(folder / "f", 1), *layout, wide);
   const auto single = values_of(filled<float>(layout, 1));
   EXPECT_EQ(values_of(wide), std::vector<double>(single.begin(), single.end()));
   const tensor::FlatTensors<float> narrow(layout, "narrow");
-  load_parameters<float>(save<double>(folder / "d", 1), narrow);
+  load_parameters<float>(save<double>(folder / "d", 1), *layout, narrow);
   EXPECT_EQ(values_of(narrow), single);
 }
 
@@ -135,6 +185,69 @@ TEST(Checkpoint, BoxesFromSeveralWritersMakeOneTensor) {
   reader.read<double>(TensorGroup::kParameters, half, right);
   EXPECT_EQ(right[0], 4.0);
   EXPECT_EQ(right[11], 24.0);
+}
+
+/// The box of rows 2 to 4 and columns 1 to 3 of the embedding, and nothing else.
+std::shared_ptr<const tensor::ParameterLayout> box_layout() {
+  tensor::ParameterSpec box = test::parameter("model.embed_tokens.weight", {5, 7});
+  box.local_shape = {3, 3};
+  box.local_offset = {2, 1};
+  auto layout = std::make_shared<tensor::ParameterLayout>();
+  layout->add_block(0, {box});
+  layout->finalize();
+  return layout;
+}
+
+// A rank that holds a box of one tensor reads it from the file of the whole model.
+TEST(Checkpoint, ARankReadsItsBoxesOfTheWholeModel) {
+  const test::TemporaryFolder folder;
+  const std::string path = save<double>(folder.path(), 1);
+  const auto whole = small_layout();
+  const auto layout = box_layout();
+  const tensor::FlatTensors<double> w(layout, "w");
+  const tensor::FlatTensors<double> m(layout, "m");
+  const tensor::FlatTensors<double> v(layout, "v");
+  load_checkpoint<double>(path, *whole, w, m, v);
+  const auto expect_box = [&](const tensor::FlatTensors<double>& box, std::uint64_t seed) {
+    const std::vector<double> all = values_of(filled<double>(whole, seed));
+    const std::vector<double> found = values_of(box);
+    for (std::size_t i = 0; i < 9; ++i) {
+      EXPECT_EQ(found[i], all[(2 + i / 3) * 7 + 1 + i % 3]) << i;
+    }
+  };
+  expect_box(w, 1);
+  expect_box(m, 2);
+  expect_box(v, 3);
+  const tensor::FlatTensors<double> alone(layout, "alone");
+  load_parameters<double>(path, *whole, alone);
+  EXPECT_EQ(values_of(alone), values_of(w));
+  EXPECT_THAT(message_of<InputError>(
+                  [&] { load_parameters<double>(path, *small_layout(6), alone); }),
+              HasSubstr("PL0309"))
+      << "the whole model must be that of the file";
+}
+
+// Copies are left to the rank that writes them; what no rank wrote is no silent zero.
+TEST(Checkpoint, ARankWritesOnlyWhatItsLayoutCallsWritten) {
+  const test::TemporaryFolder folder;
+  const auto whole = small_layout();
+  auto copies = std::make_shared<tensor::ParameterLayout>();
+  for (tensor::ParameterSpec parameter : whole->parameters()) {
+    parameter.written = parameter.name != "model.embed_tokens.weight";
+    copies->add_block(0, {parameter});
+  }
+  copies->finalize();
+  const auto tensors = filled<double>(copies, 1);
+  const CheckpointReader reader(save_checkpoint<double>(
+      folder.path(), test::unusual_info(), *whole, tensors, tensors, tensors, MPI_COMM_SELF));
+  for (const std::string& name : reader.names(TensorGroup::kParameters)) {
+    const auto verify = [&] { reader.verify(TensorGroup::kParameters, name); };
+    if (name == "model.embed_tokens.weight") {
+      EXPECT_THAT(message_of<InputError>(verify), HasSubstr("PL0308"));
+    } else {
+      EXPECT_NO_THROW(verify()) << name;
+    }
+  }
 }
 
 TEST(Checkpoint, NarrowTypesAreKeptBitForBit) {
@@ -170,17 +283,17 @@ TEST(Checkpoint, AnotherModelIsRefusedWithTheDifferences) {
   const auto layout = small_layout(6);
   const tensor::FlatTensors<double> weights(layout, "w");
   const std::string text =
-      message_of<InputError>([&] { load_parameters<double>(path, weights); });
+      message_of<InputError>([&] { load_parameters<double>(path, *layout, weights); });
   EXPECT_THAT(text, HasSubstr("PL0309"));
   EXPECT_THAT(text,
               HasSubstr("'model.embed_tokens.weight' has shape [5, 7], the model's is "
                         "[6, 7]"));
   auto other = std::make_shared<tensor::ParameterLayout>();
-  other->add_block({test::parameter("lm_head.weight", {5, 7})});
+  other->add_block(0, {test::parameter("lm_head.weight", {5, 7})});
   other->finalize();
   const tensor::FlatTensors<double> head(other, "w");
   const std::string names =
-      message_of<InputError>([&] { load_parameters<double>(path, head); });
+      message_of<InputError>([&] { load_parameters<double>(path, *other, head); });
   EXPECT_THAT(names, HasSubstr("'lm_head.weight' is missing"));
   EXPECT_THAT(names, HasSubstr("'model.norm.weight' is not in the model"));
 }
@@ -200,7 +313,7 @@ TEST(Checkpoint, WithoutMomentsNoRunContinues) {
     writer.commit();
   }
   EXPECT_THAT(message_of<InputError>([&] {
-                load_checkpoint<double>(folder / "c.h5", weights, weights, weights);
+                load_checkpoint<double>(folder / "c.h5", *layout, weights, weights, weights);
               }),
               HasSubstr("PL0311"));
 }

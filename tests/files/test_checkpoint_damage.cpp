@@ -16,7 +16,7 @@ class CheckpointDamage : public testing::Test {
     info_ = test::unusual_info();
     weights_ = filled<double>(layout_, 1);
     moments_ = filled<double>(layout_, 2);
-    path_ = save_checkpoint<double>(folder_.path(), info_, weights_, moments_, moments_,
+    path_ = save_checkpoint<double>(folder_.path(), info_, *layout_, weights_, moments_, moments_,
                                     MPI_COMM_SELF);
     bytes_ = test::read_file(path_);
   }
@@ -30,7 +30,7 @@ class CheckpointDamage : public testing::Test {
     const tensor::FlatTensors<double> v(layout_, "v");
     CheckpointInfo info;
     try {
-      info = load_checkpoint<double>(path_, w, m, v);
+      info = load_checkpoint<double>(path_, *layout_, w, m, v);
     } catch (const InputError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr(path_));
       return true;

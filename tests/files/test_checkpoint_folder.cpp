@@ -18,7 +18,7 @@ std::string save(const std::string& folder, std::int64_t step) {
   CheckpointInfo info = test::unusual_info();
   info.step = step;
   const auto seed = static_cast<std::uint64_t>(step);
-  return save_checkpoint<double>(folder, info, filled<double>(layout, seed),
+  return save_checkpoint<double>(folder, info, *layout, filled<double>(layout, seed),
                                  filled<double>(layout, seed + 1),
                                  filled<double>(layout, seed + 2), MPI_COMM_SELF);
 }

@@ -236,7 +236,7 @@ TEST(HuggingFace, AModelWithoutExpertsIsWrittenAsAllDense) {
 std::shared_ptr<tensor::ParameterLayout> layout_of(const SafetensorsReader& reader) {
   auto layout = std::make_shared<tensor::ParameterLayout>();
   for (const SafetensorsEntry& entry : reader.entries()) {
-    layout->add_block({test::parameter(entry.name, entry.shape)});
+    layout->add_block(0, {test::parameter(entry.name, entry.shape)});
   }
   return layout;
 }
@@ -246,7 +246,7 @@ TEST(HuggingFace, LoadsWeights) {
   const auto layout = layout_of(reader);
   layout->finalize();
   const tensor::FlatTensors<double> weights(layout, "w");
-  load_hugging_face_weights<double>(test::golden("qwen3moe-tiny"), weights);
+  load_hugging_face_weights<double>(test::golden("qwen3moe-tiny"), *layout, weights);
   for (const SafetensorsEntry& entry : reader.entries()) {
     std::vector<double> expected(
         static_cast<std::size_t>(tensor::element_count(entry.shape)));
@@ -257,15 +257,41 @@ TEST(HuggingFace, LoadsWeights) {
   }
 }
 
+// A rank that holds rows 3 to 6 and columns 5 to 9 of one matrix.
+TEST(HuggingFace, LoadsTheBoxOfARank) {
+  const std::string name = "model.layers.1.self_attn.o_proj.weight";
+  const SafetensorsReader reader(test::golden("qwen3moe-tiny"));
+  const auto whole = layout_of(reader);
+  whole->finalize();
+  const tensor::FlatTensors<double> all(whole, "all");
+  load_hugging_face_weights<double>(test::golden("qwen3moe-tiny"), *whole, all);
+  tensor::ParameterSpec box = test::parameter(name, whole->at(name).global_shape);
+  box.local_shape = {4, 5};
+  box.local_offset = {3, 5};
+  auto layout = std::make_shared<tensor::ParameterLayout>();
+  layout->add_block(0, {box});
+  layout->finalize();
+  const tensor::FlatTensors<double> part(layout, "part");
+  load_hugging_face_weights<double>(test::golden("qwen3moe-tiny"), *whole, part);
+  const auto expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(),
+                                                            all.flat(whole->at(name)));
+  const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(),
+                                                         part.flat(layout->at(name)));
+  const auto columns = static_cast<std::size_t>(box.global_shape[1]);
+  for (std::size_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(found(i), expected((3 + i / 5) * columns + 5 + i % 5)) << i;
+  }
+}
+
 TEST(HuggingFace, MissingAndUnexpectedTensorsAreNamed) {
   const SafetensorsReader reader(test::golden("mixtral-tiny"));
   const auto more = layout_of(reader);
-  more->add_block({test::parameter("model.extra.weight", {3})});
+  more->add_block(0, {test::parameter("model.extra.weight", {3})});
   more->finalize();
   EXPECT_THAT(message_of<InputError>([&] { check_hugging_face_tensors(reader, *more); }),
               HasSubstr("'model.extra.weight' is missing"));
   auto fewer = std::make_shared<tensor::ParameterLayout>();
-  fewer->add_block({test::parameter("model.norm.weight", {63})});
+  fewer->add_block(0, {test::parameter("model.norm.weight", {63})});
   fewer->finalize();
   const std::string text =
       message_of<InputError>([&] { check_hugging_face_tensors(reader, *fewer); });

@@ -34,7 +34,7 @@ HostBatch GoldenCase::batch(std::vector<std::int32_t> tokens_T,
 template <class T>
 ModelProblem<T> GoldenCase::problem() const {
   ModelProblem<T> problem(config_, integer("seq"));
-  io::load_hugging_face_weights<T>(folder_, problem.weights());
+  io::load_hugging_face_weights<T>(folder_, problem.weights().layout(), problem.weights());
   return problem;
 }
 

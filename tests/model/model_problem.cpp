@@ -57,9 +57,10 @@ HostBatch random_batch(std::int64_t sequences, std::int64_t sequence, std::int64
 model::MicroBatch to_device(const HostBatch& batch) {
   return {.sequences = batch.sequences,
           .sequence = batch.sequence,
-          .tokens_T = to_device(batch.tokens_T),
-          .labels_T = to_device(batch.labels_T),
-          .loss_mask_T = to_device(batch.loss_mask_T),
+          .first_row = 0,
+          .tokens_U = to_device(batch.tokens_T),
+          .labels_U = to_device(batch.labels_T),
+          .loss_mask_U = to_device(batch.loss_mask_T),
           .real_T = to_device(batch.real_T)};
 }
 
@@ -87,13 +88,16 @@ template <class T>
 ModelProblem<T>::ModelProblem(const plan::ModelConfig& config, std::int64_t sequence,
                               plan::Recompute recompute, const ExecSpace& exec)
     : config_(config),
+      placement_(model::make_placement(config)),
       exec_(exec),
       weights_(model::parameter_layout(config), "pleat::test::weights"),
       gradients_(weights_.shared_layout(), "pleat::test::gradients"),
-      weight_views_(model::bind_tensors<T>(config, weights_)),
-      gradient_views_(model::bind_tensors<T>(config, gradients_)),
-      sums_(config),
-      transformer_(config, sequence, recompute) {}
+      weight_views_(model::bind_tensors<T>(placement_, weights_)),
+      gradient_views_(model::bind_tensors<T>(placement_, gradients_)),
+      sums_(config, *grid_),
+      transformer_(std::make_unique<model::Transformer<T>>(
+          placement_, *grid_,
+          model::TransformerOptions{.sequence = sequence, .recompute = recompute})) {}
 
 template <class T>
 void ModelProblem<T>::set_weights(const HostTensors& weights) {
@@ -118,7 +122,7 @@ void ModelProblem<T>::reset() {
 template <class T>
 void ModelProblem<T>::forward_backward(const HostBatch& batch,
                                        const model::LossScales& scales) {
-  transformer_.forward_backward(exec_, to_device(batch), scales, weight_views_,
+  transformer_->forward_backward(exec_, to_device(batch), scales, weight_views_,
                                 gradient_views_, sums_);
   exec_.fence("pleat::test::forward_backward");
 }
@@ -132,7 +136,7 @@ void ModelProblem<T>::step(const HostBatch& batch) {
 template <class T>
 double ModelProblem<T>::evaluate(const HostBatch& batch) {
   sums_.reset(exec_);
-  transformer_.evaluate(exec_, to_device(batch), weight_views_, sums_);
+  transformer_->evaluate(exec_, to_device(batch), weight_views_, sums_);
   exec_.fence("pleat::test::evaluate");
   return total(scales_of(batch));
 }
@@ -140,14 +144,15 @@ double ModelProblem<T>::evaluate(const HostBatch& batch) {
 template <class T>
 std::vector<double> ModelProblem<T>::logits(const HostBatch& batch) {
   const DeviceView<T, 2> logits_TV("pleat::test::logits", batch.tokens(), config_.vocab);
-  transformer_.logits(exec_, to_device(batch), weight_views_, logits_TV);
+  transformer_->logits(exec_, to_device(batch), weight_views_, logits_TV);
   exec_.fence("pleat::test::logits");
   return to_host(logits_TV);
 }
 
 template <class T>
 std::int64_t ModelProblem<T>::first_non_finite(const HostBatch& batch) {
-  return transformer_.first_non_finite(exec_, to_device(batch), weight_views_);
+  evaluate(batch);
+  return transformer_->first_non_finite(exec_, transformer_->flight());
 }
 
 template <class T>
@@ -174,15 +179,13 @@ HostTensors ModelProblem<T>::weight_tensors() const {
 
 template <class T>
 std::size_t ModelProblem<T>::workspace_bytes() const {
-  const model::Workspace& workspace = transformer_.workspace();
-  return workspace.saved.capacity() + workspace.recomputed.capacity() +
-         workspace.scratch.capacity();
+  return transformer_->memory(transformer_->flight());
 }
 
 template <class T>
 std::size_t ModelProblem<T>::workspace_allocations() const {
-  const model::Workspace& workspace = transformer_.workspace();
-  return workspace.saved.allocations() + workspace.recomputed.allocations() +
+  const model::Workspace& workspace = transformer_->workspace();
+  return transformer_->flight().kept.allocations() + workspace.recomputed.allocations() +
          workspace.scratch.allocations();
 }
 

@@ -76,19 +76,21 @@ class ModelProblem {
   HostTensors weight_tensors() const;
   /// \brief The whole flat buffer, padding included.
   std::vector<double> flat_gradients() const { return to_host(gradients_.flat()); }
-  model::Transformer<T>& transformer() { return transformer_; }
+  model::Transformer<T>& transformer() { return *transformer_; }
   std::size_t workspace_bytes() const;
   std::size_t workspace_allocations() const;
 
  private:
   plan::ModelConfig config_;
+  model::Placement placement_;
+  std::unique_ptr<const comm::Grid> grid_ = std::make_unique<comm::Grid>();
   ExecSpace exec_;
   tensor::FlatTensors<T> weights_;
   tensor::FlatTensors<T> gradients_;
   model::ModelTensors<T> weight_views_;
   model::ModelTensors<T> gradient_views_;
   model::StepSums sums_;
-  model::Transformer<T> transformer_;
+  std::unique_ptr<model::Transformer<T>> transformer_;
 };
 
 }  // namespace pleat::test

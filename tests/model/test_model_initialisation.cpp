@@ -103,7 +103,7 @@ std::shared_ptr<const ParameterLayout> layout_of_boxes(const ParameterLayout& wh
     if (parameter.global_shape.size() != 2 || parameter.global_shape[0] < 7) continue;
     parameter.local_offset = {3, 2};
     parameter.local_shape = {4, 5};
-    layout->add_block({parameter});
+    layout->add_block(0, {parameter});
   }
   layout->finalize();
   return layout;
@@ -123,6 +123,37 @@ TEST(Initialisation, OfAPartIsThatPartOfTheWhole) {
       const auto column = static_cast<std::int64_t>(2 + i % 5);
       EXPECT_EQ(values[i],
                 whole.at(name)[static_cast<std::size_t>(row * columns + column)]);
+    }
+  }
+}
+
+// On every mapping the model starts from the same weights.
+TEST(Initialisation, EveryRankStartsWithItsPartOfTheWhole) {
+  plan::ModelConfig config = small_model();
+  config.moe.experts = 4;
+  config.moe.ffn = 8;
+  const auto whole_layout = model::parameter_layout(config);
+  const HostTensors whole = initial<double>(config, kSeed, whole_layout);
+  const comm::GridShape shape({.pipeline = 2, .tensor = 4, .expert = 2, .expert_tensor = 2},
+                              8);
+  for (std::int64_t rank = 0; rank < 8; ++rank) {
+    const auto layout =
+        model::parameter_layout(model::make_placement(config, shape, rank, {1, 1}));
+    for (const auto& [name, values] : initial<double>(config, kSeed, layout)) {
+      const ParameterSpec& part = layout->at(name);
+      const auto size = static_cast<std::int64_t>(values.size());
+      ASSERT_EQ(size, part.local_count()) << name;
+      const std::int64_t first_row =
+          part.global_shape.size() > 1 ? part.local_offset.front() : 0;
+      for (std::int64_t i = 0; i < size; ++i) {
+        const std::int64_t row = first_row + i / part.local_shape.back();
+        const std::int64_t column =
+            part.local_offset.back() + i % part.local_shape.back();
+        ASSERT_EQ(values[static_cast<std::size_t>(i)],
+                  whole.at(name)[static_cast<std::size_t>(
+                      row * part.global_shape.back() + column)])
+            << name << " of rank " << rank;
+      }
     }
   }
 }

@@ -99,7 +99,12 @@ void TraceTest::expect_losses(std::int64_t step, const ModelProblem<T>& model,
 template <class T>
 ModelProblem<T> TraceTest::train(const Tolerances& tolerances) const {
   ModelProblem<T> model = trace_.problem<T>();
-  train::Optimizer<T> optimizer(optimizer_, model.weights().shared_layout());
+  const comm::Grid grid;
+  train::ParameterStore<T> store(model::make_placement(trace_.config()), grid,
+                                 plan::Sharding::kOptimizer);
+  const tensor::FlatTensors<T> weights = store.whole_weights();
+  train::Optimizer<T> optimizer(optimizer_, store, grid);
+  Kokkos::deep_copy(weights.flat(), model.weights().flat());
   const auto rates = trace_.reals("trace/lr");
   const auto norms = trace_.reals("trace/grad_norm");
   Record norm("gradient_norm");
@@ -109,7 +114,9 @@ ModelProblem<T> TraceTest::train(const Tolerances& tolerances) const {
     EXPECT_NEAR(rate, rates[t], 1e-15 * rates[t]);
     model.step(batch_of(step));
     expect_losses(step, model, tolerances.losses);
-    optimizer.update(ExecSpace(), step + 1, rate, model.gradients(), model.weights());
+    Kokkos::deep_copy(store.whole_gradients().flat(), model.gradients().flat());
+    optimizer.update(ExecSpace(), step + 1, rate, store);
+    Kokkos::deep_copy(model.weights().flat(), weights.flat());
     norm.expect_below(tolerances.norms,
                       deviation({optimizer.gradient_norm(ExecSpace())}, {norms[t]}),
                       fmt::format("step {}", step));

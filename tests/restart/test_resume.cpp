@@ -121,6 +121,47 @@ TEST_P(Resume, ADamagedNewestCheckpointIsNamedAndTheOneBeforeIsUsed) {
 INSTANTIATE_TEST_SUITE_P(Precisions, Resume, ::testing::Values("fp64", "fp32"),
                          [](const auto& info) { return std::string(info.param); });
 
+// Options that lie outside the tensors' shapes come back from the checkpoint's attributes.
+class ResumeRouter : public ProgramTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(ResumeRouter, EveryOptionSurvivesACheckpoint) {
+  write("deck.toml", kDeck);
+  const std::string train =
+      std::string("train deck.toml precision.compute=fp64 run.steps=6 checkpoint.every=3 ") +
+      GetParam();
+  ASSERT_EQ(pleat(train + " run.output=whole").exit_code, 0);
+  std::filesystem::create_directories(path("cut/checkpoints"));
+  std::filesystem::copy(path("whole/checkpoints/" + io::checkpoint_name(3)),
+                        path("cut/checkpoints/" + io::checkpoint_name(3)));
+  const ProgramResult run = pleat(train + " run.output=cut");
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("resuming after step 3"), std::string::npos) << run.output;
+  const std::string last = "/checkpoints/" + io::checkpoint_name(6);
+  const io::CheckpointReader first(path("whole" + last));
+  const io::CheckpointReader second(path("cut" + last));
+  for (const std::string& name : first.names(io::TensorGroup::kParameters)) {
+    EXPECT_EQ(first.read_raw(io::TensorGroup::kParameters, name),
+              second.read_raw(io::TensorGroup::kParameters, name))
+        << name;
+  }
+  const ProgramResult inspected = pleat("inspect cut" + last);
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.output;
+  const ProgramResult more =
+      pleat("train deck.toml precision.compute=fp64 run.steps=2 run.output=more " +
+            std::string(GetParam()) + " model.init=cut" + last);
+  EXPECT_EQ(more.exit_code, 0) << more.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, ResumeRouter,
+    ::testing::Values("moe.aux_loss.scope=global_batch",
+                      "moe.score=sigmoid moe.bias_update_rate=0.01 moe.routed_scale=1.5",
+                      "moe.groups=2 moe.top_groups=1",
+                      "moe.drop.capacity_factor=1.0 moe.drop.policy=position",
+                      "moe.drop.capacity_factor=1.0 moe.drop.scope=sequence",
+                      "moe.drop.capacity_factor=1.0 moe.drop.pad=true"),
+    [](const auto& info) { return std::to_string(info.index); });
+
 class ResumeChoices : public ProgramTest {};
 
 TEST_F(ResumeChoices, ACompleteRunIsLeftAlone) {

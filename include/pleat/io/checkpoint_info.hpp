@@ -13,7 +13,8 @@
 
 namespace pleat::io {
 
-inline constexpr std::int64_t kCheckpointFormat = 1;
+/// \brief Version 1 knows no sigmoid scores, choice by groups, router bias or dropping.
+inline constexpr std::int64_t kCheckpointFormat = 2;
 
 /// \brief The root attributes of a checkpoint.
 struct CheckpointInfo {

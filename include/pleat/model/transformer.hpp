@@ -58,6 +58,7 @@ struct Flight {
   std::vector<BlockActivations<T>> activations;    ///< by layer of the chunk
   std::vector<DeviceView<T, 2>> block_input_TD;    ///< likewise
   DeviceView<Accumulator<T>, 1> final_inverse_rms_T;
+  DeviceView<T, 2> final_normed_TD;  ///< what the head reads
 };
 
 struct TransformerOptions {
@@ -105,12 +106,16 @@ class Transformer {
               const DeviceView<T, 2>& logits_TV);
 
   /// \brief Where the last forward pass of a flight first left the finite numbers: 0 the
-  /// embedding, l + 1 layer l; -1 nowhere. Synchronises the host; for error messages.
+  /// embedding, l + 1 layer l, layers + 1 the final norm; -1 nowhere. Synchronises the host;
+  /// for error messages.
   std::int64_t first_non_finite(const ExecSpace& exec, const Flight<T>& flight) const;
 
   /// \brief Activations of the layers of the last forward_backward(), evaluate() or logits()
   /// (tests). Valid until the next call, and only what the recompute mode keeps.
   const std::vector<BlockActivations<T>>& activations() const { return own_.activations; }
+  /// \brief The flight of that call, and the memory that all flights share (tests).
+  const Flight<T>& flight() const { return own_; }
+  const Workspace& workspace() const { return *workspace_; }
 
   PhaseTimes& times() { return times_; }
   std::size_t memory(const Flight<T>& flight) const;
