@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -54,7 +55,7 @@ class StagePicture {
     const std::string name = degree(2) > 4 ? std::string(axis_name(axes_[2])) : "";
     std::string text = fmt::format("    {:<{}}", name, kLabel);
     for (std::int64_t column = 0; column < degree(2); ++column)
-      text += fmt::format(" {:<{}}", " " + column_label(column), width());
+      text += fmt::format("  {:<{}}", column_label(column), width() - 1);
     text.erase(text.find_last_not_of(' ') + 1);
     return text + "\n";
   }

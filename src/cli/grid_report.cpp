@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grid_report.hpp"
 
-#include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,12 +27,12 @@ std::string coordinates(const comm::GridShape& grid, std::int64_t rank,
   return parts.empty() ? "whole" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// "experts 2 to 3 of 8".
-std::string part(const char* what, const model::Slice& slice, std::int64_t whole) {
-  if (slice.count == whole) return fmt::format("all {} {}", whole, what);
-  if (slice.count == 0) return fmt::format("no {}", what);
+/// "experts 2 to 3 of 8", "expert 5 of 8".
+std::string part(const std::string& what, const model::Slice& slice, std::int64_t whole) {
+  if (slice.count == whole) return fmt::format("all {} {}s", whole, what);
+  if (slice.count == 0) return fmt::format("no {}s", what);
   if (slice.count == 1) return fmt::format("{} {} of {}", what, slice.first, whole);
-  return fmt::format("{} {} to {} of {}", what, slice.first, slice.end() - 1, whole);
+  return fmt::format("{}s {} to {} of {}", what, slice.first, slice.end() - 1, whole);
 }
 
 std::string layer_list(const std::vector<model::Slice>& chunks) {
@@ -55,6 +55,8 @@ std::string positions(std::int64_t sequence, std::int64_t ranks, std::int64_t ra
   if (ranks == 1) return fmt::format("all {} positions", sequence);
   const std::int64_t chunk = sequence / (2 * ranks);
   const std::int64_t late = 2 * ranks - 1 - rank;
+  if (rank == ranks - 1)
+    return fmt::format("positions {} to {}", rank * chunk, (late + 1) * chunk - 1);
   return fmt::format("positions {} to {} and {} to {}", rank * chunk,
                      (rank + 1) * chunk - 1, late * chunk, (late + 1) * chunk - 1);
 }
@@ -63,14 +65,13 @@ std::string holdings(const train::RunConfig& config, const comm::GridShape& grid
                      std::int64_t rank) {
   const model::Placement p = train::placement_of(config, grid, rank);
   const plan::ModelConfig& model = config.model;
-  std::vector<std::string> cut{part("heads", p.heads, model.heads),
-                               part("kv heads", p.kv_heads, model.kv_heads)};
-  if (model.has_dense_layers())
-    cut.push_back(part("dense ffn columns", p.ffn, model.ffn));
+  std::vector<std::string> cut{part("head", p.heads, model.heads),
+                               part("kv head", p.kv_heads, model.kv_heads)};
+  if (model.has_dense_layers()) cut.push_back(part("dense ffn column", p.ffn, model.ffn));
   if (model.has_moe_layers() && model.moe.shared_ffn > 0)
-    cut.push_back(part("shared ffn columns", p.shared_ffn, model.moe.shared_ffn));
+    cut.push_back(part("shared ffn column", p.shared_ffn, model.moe.shared_ffn));
   if (p.has_embedding || p.has_head)
-    cut.push_back(part("vocabulary", p.vocab, model.vocab));
+    cut.push_back(part("vocabulary row", p.vocab, model.vocab));
   std::string text =
       fmt::format("  layers      {}{}{}\n", layer_list(p.chunks),
                   p.has_embedding ? "; embedding" : "", p.has_head ? "; head" : "");
@@ -80,8 +81,8 @@ std::string holdings(const train::RunConfig& config, const comm::GridShape& grid
                       fmt::join(cut, "; "));
   if (model.has_moe_layers()) {
     text += fmt::format("  MoE         {}; {}\n",
-                        part("experts", p.experts, model.moe.experts),
-                        part("ffn columns", p.expert_ffn, model.moe.ffn));
+                        part("expert", p.experts, model.moe.experts),
+                        part("ffn column", p.expert_ffn, model.moe.ffn));
   }
   return text;
 }
@@ -89,38 +90,52 @@ std::string holdings(const train::RunConfig& config, const comm::GridShape& grid
 /// A group of ranks and what it is for.
 struct Exchange {
   const char* name;
-  std::vector<Axis> axes;
+  std::vector<std::int64_t> ranks;
   std::string what;
 };
 
-std::vector<Exchange> exchanges(const train::RunConfig& config) {
-  const train::ParallelSection& parallel = config.parallel;
-  const bool ring = parallel.context_exchange == plan::ContextExchange::kRing;
-  const bool all_to_all = parallel.dispatcher == plan::DispatcherKind::kAllToAll;
-  const bool sharded = parallel.sharding == plan::Sharding::kParameters;
-  const char* state =
-      sharded ? "; weights and moments split here" : "; moments split here";
-  return {
-      {"tensor", {Axis::kTensor}, "rows gathered before, results scattered after"},
-      {"context",
-       {Axis::kContext},
-       ring ? "keys and values, in a ring" : "keys and values"},
-      {"context*tensor", {Axis::kContext, Axis::kTensor}, "router statistics"},
-      {"data*context",
-       {Axis::kData, Axis::kContext},
-       std::string("gradients of attention, dense layers, embedding") + state},
-      {"data*context*tensor",
-       {Axis::kData, Axis::kContext, Axis::kTensor},
-       "gradients of norms and router"},
-      {"expert", {Axis::kExpert}, all_to_all ? "tokens to experts, all to all" : ""},
-      {"expert_tensor",
-       {Axis::kExpertTensor},
-       all_to_all ? "tokens to the parts of an expert" : ""},
-      {"expert*expert_tensor",
-       {Axis::kExpert, Axis::kExpertTensor},
-       all_to_all ? "how many tokens go where" : "tokens to experts, all gathered"},
-      {"expert_data", {Axis::kExpertData}, std::string("gradients of experts") + state},
-  };
+std::vector<Exchange> attention_exchanges(const train::RunConfig& config,
+                                          const comm::GridShape& grid, std::int64_t rank,
+                                          const std::string& state) {
+  const bool ring = config.parallel.context_exchange == plan::ContextExchange::kRing;
+  return {{"tensor", grid.group(rank, {Axis::kTensor}),
+           "rows gathered before, results scattered after"},
+          {"context", grid.group(rank, {Axis::kContext}),
+           ring ? "keys and values, in a ring" : "keys and values, all at once"},
+          {"context*tensor", grid.group(rank, {Axis::kContext, Axis::kTensor}),
+           "router statistics of a micro-batch"},
+          {"data*context", grid.group(rank, {Axis::kData, Axis::kContext}),
+           "gradients of attention, dense layers, embedding" + state},
+          {"data*context*tensor",
+           grid.group(rank, {Axis::kData, Axis::kContext, Axis::kTensor}),
+           "gradients of norms and router" + state}};
+}
+
+std::vector<Exchange> moe_exchanges(const train::RunConfig& config,
+                                    const comm::GridShape& grid, std::int64_t rank,
+                                    const std::string& state) {
+  std::vector<Exchange> list;
+  if (config.parallel.dispatcher == plan::DispatcherKind::kAllToAll) {
+    list = {{"expert", grid.group(rank, {Axis::kExpert}), "tokens to their experts"},
+            {"expert_tensor", grid.group(rank, {Axis::kExpertTensor}),
+             "tokens to all parts of an expert"}};
+  }
+  list.push_back({"expert*expert_tensor",
+                  grid.group(rank, {Axis::kExpert, Axis::kExpertTensor}),
+                  list.empty() ? "tokens of all to all" : "how many tokens go where"});
+  list.push_back({"expert_data", grid.group(rank, {Axis::kExpertData}),
+                  "gradients of experts" + state});
+  return list;
+}
+
+std::string exchange_lines(const std::vector<Exchange>& exchanges) {
+  std::string text;
+  for (const Exchange& exchange : exchanges) {
+    if (exchange.ranks.size() == 1) continue;
+    text += fmt::format("  {:<21} {}: {}\n", exchange.name, rank_list(exchange.ranks),
+                        exchange.what);
+  }
+  return text;
 }
 
 /// Ranks before and behind in the pipeline; with chunks the last stage goes on at the
@@ -182,16 +197,16 @@ std::string stage_report(const train::RunConfig& config, const comm::GridShape& 
 
 std::string rank_report(const train::RunConfig& config, const comm::GridShape& grid,
                         std::int64_t rank) {
+  const bool sharded = config.parallel.sharding == plan::Sharding::kParameters;
+  const std::string state =
+      sharded ? "; their weights and moments are split" : "; their moments are split";
   std::string text = fmt::format("rank {}: attention {} | MoE {}\n", rank,
                                  coordinates(grid, rank, comm::kAttentionAxes),
                                  coordinates(grid, rank, comm::kMoeAxes));
-  text += holdings(config, grid, rank) + pipeline_report(config, grid, rank);
-  for (const Exchange& exchange : exchanges(config)) {
-    const std::vector<std::int64_t> ranks = grid.group(rank, exchange.axes);
-    if (ranks.size() == 1 || exchange.what.empty()) continue;
-    text +=
-        fmt::format("  {:<21} {}: {}\n", exchange.name, rank_list(ranks), exchange.what);
-  }
+  text += holdings(config, grid, rank) + pipeline_report(config, grid, rank) +
+          exchange_lines(attention_exchanges(config, grid, rank, state));
+  if (config.model.has_moe_layers())
+    text += exchange_lines(moe_exchanges(config, grid, rank, state));
   return text;
 }
 

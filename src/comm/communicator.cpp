@@ -53,9 +53,10 @@ std::unique_ptr<Communicator> Communicator::split(int colour, const std::string&
 }
 
 void Communicator::check_total(Counts counts, std::size_t whole) const {
-  PLEAT_ASSERT(counts.size() == static_cast<std::size_t>(size_), "{} counts for {} members",
-               counts.size(), size_);
-  for (const std::int64_t count : counts) PLEAT_ASSERT(count >= 0, "a count is {}", count);
+  PLEAT_ASSERT(counts.size() == static_cast<std::size_t>(size_),
+               "{} counts for {} members", counts.size(), size_);
+  for (const std::int64_t count : counts)
+    PLEAT_ASSERT(count >= 0, "a count is {}", count);
   PLEAT_ASSERT(sum(counts) == static_cast<std::int64_t>(whole),
                "counts of {} elements in all for a view of {} (group {})", sum(counts),
                whole, label_);
@@ -106,7 +107,8 @@ Pending Communicator::scatter_host(const void* in, void* out, Counts counts,
 Pending Communicator::exchange_host(const void* in, Counts send_counts, void* out,
                                     Counts recv_counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
-  count_traffic(Exchange::kAllToAll, bytes(sum(send_counts) - send_counts[mine], element));
+  count_traffic(Exchange::kAllToAll,
+                bytes(sum(send_counts) - send_counts[mine], element));
   return backend_->all_to_all(in, send_counts, out, recv_counts, element);
 }
 
@@ -118,8 +120,8 @@ Pending Communicator::send_host(const void* data, std::size_t count, Element ele
   return backend_->send(data, count, element, to, tag);
 }
 
-Pending Communicator::receive_host(void* data, std::size_t count, Element element, int from,
-                                   int tag) {
+Pending Communicator::receive_host(void* data, std::size_t count, Element element,
+                                   int from, int tag) {
   PLEAT_ASSERT(from >= 0 && from < size_ && from != rank_,
                "member {} of {} receives from {}", rank_, size_, from);
   return backend_->receive(data, count, element, from, tag);

@@ -107,15 +107,16 @@ std::string Grid::describe_rank() const {
   const auto place = [&](Axis axis) {
     return fmt::format("{} {}", axis_name(axis), coordinate(axis));
   };
-  return fmt::format("rank {} ({}, {}, {}, {}; {}, {}, {})", rank_, place(Axis::kPipeline),
-                     place(Axis::kData), place(Axis::kContext), place(Axis::kTensor),
-                     place(Axis::kExpertData), place(Axis::kExpert),
+  return fmt::format("rank {} ({}, {}, {}, {}; {}, {}, {})", rank_,
+                     place(Axis::kPipeline), place(Axis::kData), place(Axis::kContext),
+                     place(Axis::kTensor), place(Axis::kExpertData), place(Axis::kExpert),
                      place(Axis::kExpertTensor));
 }
 
 std::vector<std::pair<std::string, Traffic>> Grid::traffic() const {
   std::vector<std::pair<std::string, Traffic>> traffic;
-  for (const auto& group : groups_) traffic.emplace_back(group->label(), group->traffic());
+  for (const auto& group : groups_)
+    traffic.emplace_back(group->label(), group->traffic());
   return traffic;
 }
 

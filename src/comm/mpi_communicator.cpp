@@ -94,10 +94,9 @@ Pending MpiBackend::all_reduce(void* data, std::size_t count, Element element,
                                Reduction reduction) {
   return pending(in_pieces(static_cast<std::byte*>(data), count, element,
                            [&](std::byte* piece, int elements, MPI_Request* request) {
-                             return MPI_Iallreduce(MPI_IN_PLACE, piece, elements,
-                                                   mpi_type(element),
-                                                   mpi_operation(reduction), handle_,
-                                                   request);
+                             return MPI_Iallreduce(
+                                 MPI_IN_PLACE, piece, elements, mpi_type(element),
+                                 mpi_operation(reduction), handle_, request);
                            }));
 }
 
@@ -132,8 +131,8 @@ MPI_Request MpiBackend::start_reduce_scatter(const void* in, void* out, Counts c
   MPI_Request request = MPI_REQUEST_NULL;
   if (all_alike(counts)) {
     const int count = int_parts(counts.first(1)).counts.front();
-    PLEAT_CHECK_MPI(MPI_Ireduce_scatter_block(in, out, count, type, MPI_SUM, handle_,
-                                              &request));
+    PLEAT_CHECK_MPI(
+        MPI_Ireduce_scatter_block(in, out, count, type, MPI_SUM, handle_, &request));
   } else {
     operation.received = int_parts(counts);
     PLEAT_CHECK_MPI(MPI_Ireduce_scatter(in, out, operation.received.counts.data(), type,
@@ -152,11 +151,12 @@ Pending MpiBackend::reduce_scatter(const void* in, void* out, Counts counts,
   for (const std::int64_t count : counts) whole += static_cast<std::size_t>(count);
   whole *= bytes_of(element);
   const std::size_t part =
-      static_cast<std::size_t>(counts[static_cast<std::size_t>(rank_)]) * bytes_of(element);
+      static_cast<std::size_t>(counts[static_cast<std::size_t>(rank_)]) *
+      bytes_of(element);
   const auto* first = static_cast<const std::byte*>(in);
   const auto* target = static_cast<const std::byte*>(out);
-  const bool inside = std::less_equal<>()(first, target) &&
-                      std::less<>()(target, first + whole);
+  const bool inside =
+      std::less_equal<>()(first, target) && std::less<>()(target, first + whole);
   if (!inside) {
     operation->requests = {start_reduce_scatter(in, out, counts, type, *operation)};
     return pending(operation);
@@ -186,21 +186,20 @@ Pending MpiBackend::all_to_all(const void* in, Counts send_counts, void* out,
 
 Pending MpiBackend::send(const void* data, std::size_t count, Element element, int to,
                          int tag) {
-  return pending(in_pieces(static_cast<const std::byte*>(data), count, element,
-                           [&](const std::byte* piece, int elements, MPI_Request* request) {
-                             return MPI_Isend(piece, elements, mpi_type(element), to, tag,
-                                              handle_, request);
-                           }));
+  return pending(in_pieces(
+      static_cast<const std::byte*>(data), count, element,
+      [&](const std::byte* piece, int elements, MPI_Request* request) {
+        return MPI_Isend(piece, elements, mpi_type(element), to, tag, handle_, request);
+      }));
 }
 
 Pending MpiBackend::receive(void* data, std::size_t count, Element element, int from,
                             int tag) {
-  const auto operation =
-      in_pieces(static_cast<std::byte*>(data), count, element,
-                [&](std::byte* piece, int elements, MPI_Request* request) {
-                  return MPI_Irecv(piece, elements, mpi_type(element), from, tag, handle_,
-                                   request);
-                });
+  const auto operation = in_pieces(
+      static_cast<std::byte*>(data), count, element,
+      [&](std::byte* piece, int elements, MPI_Request* request) {
+        return MPI_Irecv(piece, elements, mpi_type(element), from, tag, handle_, request);
+      });
   return Pending([operation, count, element, from] {
     if (!complete(operation)) return;
     std::size_t arrived = 0;
@@ -210,7 +209,8 @@ Pending MpiBackend::receive(void* data, std::size_t count, Element element, int 
       arrived += static_cast<std::size_t>(elements);
     }
     PLEAT_REQUIRE(arrived == count, InternalError, "PL0804",
-                  "member {} sent {} elements where {} were expected", from, arrived, count);
+                  "member {} sent {} elements where {} were expected", from, arrived,
+                  count);
   });
 }
 

@@ -13,7 +13,8 @@
 namespace pleat::comm::detail {
 
 IntParts int_parts(std::span<const std::int64_t> counts) {
-  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const std::int64_t total =
+      std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   PLEAT_REQUIRE(total <= std::numeric_limits<int>::max(), InputError, "PL0803",
                 "an exchange of {} elements at once; MPI takes {} at most\n"
                 "HINT: take smaller micro-batches (batch.micro) or more ranks.",

@@ -35,8 +35,9 @@ struct MpiOperation {
 };
 
 /// \brief Waits for all requests and tells whether they are done. While an exception
-/// unwinds the stack it gives up after a moment, since the member for which it waits may be
-/// waiting for this one in turn; the operation then lives on, as MPI may still write to it.
+/// unwinds the stack it gives up after a moment, since the member for which it waits may
+/// be waiting for this one in turn; the operation then lives on, as MPI may still write
+/// to it.
 bool complete(const std::shared_ptr<MpiOperation>& operation);
 
 /// \brief Waits with complete().

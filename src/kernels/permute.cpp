@@ -258,7 +258,8 @@ void gather_rows(const ExecSpace& exec, const DeviceView<const std::int64_t, 1>&
   check_extents(kLabel, "x_RD", x_RD, from_R.extent(0), hidden);
   check_extents(kLabel, "y_RD", y_RD, from_R.extent(0), hidden);
   detail::for_each_row(
-      kLabel, exec, from_R.extent(0), hidden, KOKKOS_LAMBDA(const RowTeam& team, Index r) {
+      kLabel, exec, from_R.extent(0), hidden,
+      KOKKOS_LAMBDA(const RowTeam& team, Index r) {
         const T* from = &x_RD(from_R(r), 0);
         T* to = &y_RD(r, 0);
         team.for_each(hidden, [&](Index d) { to[d] = from[d]; });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every token goes to every rank of ep*etp, once, however many of its experts live there; a
-// rank picks the rows of its experts and returns one partial sum for each token.
+// Every token goes to every rank of ep*etp, once, however many of its experts live there;
+// a rank picks the rows of its experts and returns one partial sum for each token.
 //
-// Legend: T tokens of this rank, G tokens of all P ranks of ep*etp (P T), K experts per token,
-// L experts of this rank, R rows at its experts, D hidden.
+// Legend: T tokens of this rank, G tokens of all P ranks of ep*etp (P T), K experts per
+// token, L experts of this rank, R rows at its experts, D hidden.
 
 #include "pleat/base/error.hpp"
 #include "rank_dispatchers.hpp"
@@ -19,7 +19,8 @@ class AllGatherDispatcher : public Dispatcher<T> {
  public:
   using A = Accumulator<T>;
 
-  AllGatherDispatcher(std::int64_t experts, const comm::Grid& grid, std::int64_t padded_rows)
+  AllGatherDispatcher(std::int64_t experts, const comm::Grid& grid,
+                      std::int64_t padded_rows)
       : group_(grid.group(comm::GroupName::kDispatch)),
         ranks_(group_.size()),
         experts_(experts / grid.degree(comm::Axis::kExpert)),
@@ -37,7 +38,8 @@ class AllGatherDispatcher : public Dispatcher<T> {
     const auto tokens = static_cast<std::int64_t>(index_TK.extent(0));
     const auto top_k = index_TK.extent(1);
     const bool padded = padded_rows_ > 0;
-    // Where experts are padded, each source counts as an expert of its own: it has its own rows.
+    // Where experts are padded, each source counts as an expert of its own: it has its
+    // own rows.
     const auto groups = padded ? experts_ * ranks_ : experts_;
     record.permutation = {saved.take<std::int64_t>(groups + 1),
                           saved.take<std::int64_t>(ranks_ * tokens, top_k)};
@@ -131,9 +133,8 @@ class AllGatherDispatcher : public Dispatcher<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<const Dispatcher<T>> make_all_gather_dispatcher(std::int64_t experts,
-                                                                const comm::Grid& grid,
-                                                                std::int64_t padded_rows) {
+std::unique_ptr<const Dispatcher<T>> make_all_gather_dispatcher(
+    std::int64_t experts, const comm::Grid& grid, std::int64_t padded_rows) {
   return std::make_unique<const AllGatherDispatcher<T>>(experts, grid, padded_rows);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A row goes to the rank of its expert alone. Sizes come from the counts of all ranks, or are
-// fixed where rows are padded.
+// A row goes to the rank of its expert alone. Sizes come from the counts of all ranks, or
+// are fixed where rows are padded.
 //
-// Legend: T tokens of this rank, K experts per token, P ranks of ep*etp, E experts, L experts of
-// this rank, S rows that it sends, R rows at its experts, D hidden.
+// Legend: T tokens of this rank, K experts per token, P ranks of ep*etp, E experts, L
+// experts of this rank, S rows that it sends, R rows at its experts, D hidden.
 
 #include "pleat/base/error.hpp"
 #include "row_exchange.hpp"
@@ -17,7 +17,8 @@ class AllToAllDispatcher : public Dispatcher<T> {
  public:
   using A = Accumulator<T>;
 
-  AllToAllDispatcher(std::int64_t experts, const comm::Grid& grid, std::int64_t padded_rows)
+  AllToAllDispatcher(std::int64_t experts, const comm::Grid& grid,
+                     std::int64_t padded_rows)
       : group_(grid.group(comm::GroupName::kDispatch)),
         exchange_(experts, grid),
         experts_(experts),
@@ -94,15 +95,15 @@ class AllToAllDispatcher : public Dispatcher<T> {
         static_cast<std::size_t>(exchange_.ranks() * experts_), padded_rows_));
     Arena scratch("padded routes");
     const ExecSpace exec;
-    fill_record(exec, routes, scratch,
-                DeviceView<std::int64_t, 1>("padded_offsets_L1", routes.offsets_L1.size()),
-                DeviceView<std::int64_t, 1>("padded_sorted_R", routes.rows()),
-                padded_record_);
+    fill_record(
+        exec, routes, scratch,
+        DeviceView<std::int64_t, 1>("padded_offsets_L1", routes.offsets_L1.size()),
+        DeviceView<std::int64_t, 1>("padded_sorted_R", routes.rows()), padded_record_);
     exec.fence("pleat::model::AllToAllDispatcher");
   }
 
-  /// counts_PE: how many rows each rank has for each expert. One message of E + 1 numbers, the
-  /// last of which is the number of tokens.
+  /// counts_PE: how many rows each rank has for each expert. One message of E + 1
+  /// numbers, the last of which is the number of tokens.
   std::vector<std::int64_t> exchange_counts(
       const ExecSpace& exec, std::int64_t tokens,
       const DeviceView<std::int64_t, 1>& offsets_E1) const {
@@ -131,13 +132,15 @@ class AllToAllDispatcher : public Dispatcher<T> {
 
   void fill_record(const ExecSpace& exec, const RowRoutes& routes, Arena& scratch,
                    const DeviceView<std::int64_t, 1>& offsets_L1,
-                   const DeviceView<std::int64_t, 1>& sorted_R, DispatchRecord& record) const {
+                   const DeviceView<std::int64_t, 1>& sorted_R,
+                   DispatchRecord& record) const {
     const ArenaScope scope(scratch);
     const auto segments_S3 = scratch.take<std::int64_t>(exchange_.segments(), 3);
     using Host = HostView<const std::int64_t, 1>;
     Kokkos::deep_copy(exec, detail::flat(segments_S3),
                       Host(routes.segments_S3.data(), routes.segments_S3.size()));
-    Kokkos::deep_copy(exec, offsets_L1, Host(routes.offsets_L1.data(), routes.offsets_L1.size()));
+    Kokkos::deep_copy(exec, offsets_L1,
+                      Host(routes.offsets_L1.data(), routes.offsets_L1.size()));
     // The routes are gone after this call. Nothing else is under way.
     exec.fence("pleat::model::AllToAllDispatcher::fill_record");
     kernels::place_segments(exec, segments_S3, sorted_R);
@@ -160,9 +163,8 @@ class AllToAllDispatcher : public Dispatcher<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<const Dispatcher<T>> make_all_to_all_dispatcher(std::int64_t experts,
-                                                                const comm::Grid& grid,
-                                                                std::int64_t padded_rows) {
+std::unique_ptr<const Dispatcher<T>> make_all_to_all_dispatcher(
+    std::int64_t experts, const comm::Grid& grid, std::int64_t padded_rows) {
   return std::make_unique<const AllToAllDispatcher<T>>(experts, grid, padded_rows);
 }
 

@@ -11,8 +11,8 @@ namespace detail {
 
 void require_same_tokens(const std::vector<std::int64_t>& tokens_P) {
   const auto [least, most] = std::minmax_element(tokens_P.begin(), tokens_P.end());
-  PLEAT_ASSERT(*least == *most, "ranks that exchange tokens have {} to {} of them", *least,
-               *most);
+  PLEAT_ASSERT(*least == *most, "ranks that exchange tokens have {} to {} of them",
+               *least, *most);
 }
 
 std::vector<std::int64_t> equal_offsets(std::int64_t groups, std::int64_t rows) {

@@ -42,13 +42,15 @@ class LocalDispatcher : public Dispatcher<T> {
   void dispatch_weights(const ExecSpace& exec, const DispatchRecord& record,
                         const DeviceView<const Accumulator<T>, 2>& weight_TK, Arena&,
                         const DeviceView<Accumulator<T>, 1>& weight_R) const override {
-    kernels::permute_values<Accumulator<T>>(exec, record.permutation, weight_TK, weight_R);
+    kernels::permute_values<Accumulator<T>>(exec, record.permutation, weight_TK,
+                                            weight_R);
   }
 
   void return_weights(const ExecSpace& exec, const DispatchRecord& record,
                       const DeviceView<const Accumulator<T>, 1>& dweight_R, Arena&,
                       const DeviceView<Accumulator<T>, 2>& dweight_TK) const override {
-    kernels::unpermute_values<Accumulator<T>>(exec, record.permutation, dweight_R, dweight_TK);
+    kernels::unpermute_values<Accumulator<T>>(exec, record.permutation, dweight_R,
+                                              dweight_TK);
   }
 
  private:
@@ -62,7 +64,9 @@ std::unique_ptr<const Dispatcher<T>> make_local_dispatcher(std::int64_t experts)
   return std::make_unique<const LocalDispatcher<T>>(experts);
 }
 
-template std::unique_ptr<const Dispatcher<float>> make_local_dispatcher<float>(std::int64_t);
-template std::unique_ptr<const Dispatcher<double>> make_local_dispatcher<double>(std::int64_t);
+template std::unique_ptr<const Dispatcher<float>> make_local_dispatcher<float>(
+    std::int64_t);
+template std::unique_ptr<const Dispatcher<double>> make_local_dispatcher<double>(
+    std::int64_t);
 
 }  // namespace pleat::model

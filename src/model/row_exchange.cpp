@@ -25,7 +25,8 @@ std::int64_t sum(const Counts& rows, std::int64_t members) {
 }
 
 template <class U>
-DeviceView<U, 2> rows_of(const DeviceView<U, 2>& x_RD, std::int64_t first, std::int64_t rows) {
+DeviceView<U, 2> rows_of(const DeviceView<U, 2>& x_RD, std::int64_t first,
+                         std::int64_t rows) {
   const auto columns = x_RD.extent(1);
   return DeviceView<U, 2>(x_RD.data() + static_cast<std::size_t>(first) * columns,
                           static_cast<std::size_t>(rows), columns);
@@ -47,7 +48,8 @@ RowExchange::RowExchange(std::int64_t experts, const comm::Grid& grid)
 }
 
 RowRoutes RowExchange::routes(const Counts& counts_PE) const {
-  // Rows of a source for the experts that are `other`s on the expert axis, or for one of ours.
+  // Rows of a source for the experts that are `other`s on the expert axis, or for one of
+  // ours.
   const auto count = [&](std::int64_t source, std::int64_t expert) {
     return counts_PE[static_cast<std::size_t>(source * experts_ + expert)];
   };
@@ -81,8 +83,9 @@ RowRoutes RowExchange::routes(const Counts& counts_PE) const {
       for (std::int64_t l = 0; l < local_; ++l) {
         const std::int64_t p = q * shards_ + f;
         const std::int64_t rows = count(p, first + l);
-        routes.segments_S3.insert(routes.segments_S3.end(),
-                                  {from, to_PL[static_cast<std::size_t>(p * local_ + l)], rows});
+        routes.segments_S3.insert(
+            routes.segments_S3.end(),
+            {from, to_PL[static_cast<std::size_t>(p * local_ + l)], rows});
         from += rows;
       }
     }
@@ -98,11 +101,10 @@ void RowExchange::to_experts(const ExecSpace& exec, const DispatchRecord& record
                              const Meanwhile& meanwhile) const {
   const ArenaScope scope(scratch);
   const std::int64_t columns = x_RD.extent(1);
-  const auto arrived_RD =
-      arrives_sorted() ? x_RD : scratch.take<U>(record.rows, columns);
+  const auto arrived_RD = arrives_sorted() ? x_RD : scratch.take<U>(record.rows, columns);
   // What this rank receives lies at its place among what the shards gather.
   const auto own_MD = rows_of<U>(arrived_RD, sum(record.gathered_rows, shard_),
-                              sum(record.received_rows, expert_ranks_));
+                                 sum(record.received_rows, expert_ranks_));
   if (expert_ranks_ == 1) {
     fill(own_MD);
     detail::run(meanwhile);
@@ -126,10 +128,11 @@ void RowExchange::to_experts(const ExecSpace& exec, const DispatchRecord& record
 }
 
 template <class U>
-void RowExchange::from_experts(const ExecSpace& exec, const DispatchRecord& record,
-                               const DeviceView<const U, 2>& y_RD, Arena& scratch,
-                               const std::function<void(const DeviceView<const U, 2>&)>& use,
-                               const Meanwhile& meanwhile) const {
+void RowExchange::from_experts(
+    const ExecSpace& exec, const DispatchRecord& record,
+    const DeviceView<const U, 2>& y_RD, Arena& scratch,
+    const std::function<void(const DeviceView<const U, 2>&)>& use,
+    const Meanwhile& meanwhile) const {
   const ArenaScope scope(scratch);
   const std::int64_t columns = y_RD.extent(1);
   DeviceView<const U, 2> rows_D = y_RD;
@@ -139,7 +142,8 @@ void RowExchange::from_experts(const ExecSpace& exec, const DispatchRecord& reco
     rows_D = arrived_RD;
   }
   if (shards_ > 1) {
-    const auto own_MD = scratch.take<U>(sum(record.received_rows, expert_ranks_), columns);
+    const auto own_MD =
+        scratch.take<U>(sum(record.received_rows, expert_ranks_), columns);
     shard_group_.reduce_scatter_v(flat(rows_D), flat(own_MD),
                                   scaled(record.gathered_rows, columns));
     rows_D = own_MD;
@@ -159,14 +163,15 @@ void RowExchange::from_experts(const ExecSpace& exec, const DispatchRecord& reco
   use(returned_SD);
 }
 
-#define PLEAT_INSTANTIATE(U)                                                                  \
-  template void RowExchange::to_experts<U>(                                                   \
-      const ExecSpace&, const DispatchRecord&,                                                \
-      const std::function<void(const DeviceView<U, 2>&)>&, Arena&, const DeviceView<U, 2>&,   \
-      const Meanwhile&) const;                                                                \
-  template void RowExchange::from_experts<U>(                                                 \
-      const ExecSpace&, const DispatchRecord&, const DeviceView<const U, 2>&, Arena&,         \
-      const std::function<void(const DeviceView<const U, 2>&)>&, const Meanwhile&) const;
+#define PLEAT_INSTANTIATE(U)                                                          \
+  template void RowExchange::to_experts<U>(                                           \
+      const ExecSpace&, const DispatchRecord&,                                        \
+      const std::function<void(const DeviceView<U, 2>&)>&, Arena&,                    \
+      const DeviceView<U, 2>&, const Meanwhile&) const;                               \
+  template void RowExchange::from_experts<U>(                                         \
+      const ExecSpace&, const DispatchRecord&, const DeviceView<const U, 2>&, Arena&, \
+      const std::function<void(const DeviceView<const U, 2>&)>&, const Meanwhile&)    \
+      const;
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
 #undef PLEAT_INSTANTIATE

@@ -2,12 +2,12 @@
 #pragma once
 
 /// \file
-/// \brief Rows there and back: all-to-all over the expert axis, gather over the shards of an
-/// expert, sort. docs/dispatcher.md draws the steps.
+/// \brief Rows there and back: all-to-all over the expert axis, gather over the shards of
+/// an expert, sort. docs/dispatcher.md draws the steps.
 ///
-/// Legend: P ranks of ep*etp (in the order of their ranks: the shards of one expert rank are
-/// neighbours), E experts, L experts of this rank, S rows that this rank sends, M rows that it
-/// receives, R rows at its experts, D elements of a row.
+/// Legend: P ranks of ep*etp (in the order of their ranks: the shards of one expert rank
+/// are neighbours), E experts, L experts of this rank, S rows that this rank sends, M
+/// rows that it receives, R rows at its experts, D elements of a row.
 
 #include <functional>
 
@@ -18,8 +18,8 @@ namespace pleat::model {
 /// \brief Where the rows of a layer go, from the counts of all ranks.
 struct RowRoutes {
   std::vector<std::int64_t> offsets_L1, sent_rows, received_rows, gathered_rows;
-  /// [segments, 3]: of each (source rank, expert) its first row as rows arrive, its first row
-  /// among those of the experts, and its rows; in the order of arrival.
+  /// [segments, 3]: of each (source rank, expert) its first row as rows arrive, its first
+  /// row among those of the experts, and its rows; in the order of arrival.
   std::vector<std::int64_t> segments_S3;
 
   std::int64_t rows() const { return offsets_L1.back(); }
@@ -32,8 +32,8 @@ class RowExchange {
   std::int64_t ranks() const { return expert_ranks_ * shards_; }
   std::int64_t local_experts() const { return local_; }
   std::int64_t segments() const { return ranks() * local_; }
-  /// \brief Rows arrive in the order in which the experts want them: one rank, or one local
-  /// expert whose sources follow each other.
+  /// \brief Rows arrive in the order in which the experts want them: one rank, or one
+  /// local expert whose sources follow each other.
   bool arrives_sorted() const {
     return ranks() == 1 || (local_ == 1 && (shards_ == 1 || expert_ranks_ == 1));
   }
@@ -41,14 +41,16 @@ class RowExchange {
   /// \param counts_PE  rows of each source rank for each expert
   RowRoutes routes(const std::vector<std::int64_t>& counts_PE) const;
 
-  /// \brief x_RD from the rows of all sources. `fill` writes this rank's, ordered by expert.
+  /// \brief x_RD from the rows of all sources. `fill` writes this rank's, ordered by
+  /// expert.
   template <class U>
   void to_experts(const ExecSpace& exec, const DispatchRecord& record,
-                  const std::function<void(const DeviceView<U, 2>&)>& fill, Arena& scratch,
-                  const DeviceView<U, 2>& x_RD, const Meanwhile& meanwhile) const;
+                  const std::function<void(const DeviceView<U, 2>&)>& fill,
+                  Arena& scratch, const DeviceView<U, 2>& x_RD,
+                  const Meanwhile& meanwhile) const;
 
-  /// \brief The adjoint: `use` reads the rows that have come back to this rank, ordered by
-  /// expert and summed over the shards.
+  /// \brief The adjoint: `use` reads the rows that have come back to this rank, ordered
+  /// by expert and summed over the shards.
   template <class U>
   void from_experts(const ExecSpace& exec, const DispatchRecord& record,
                     const DeviceView<const U, 2>& y_RD, Arena& scratch,
@@ -59,8 +61,8 @@ class RowExchange {
   comm::Communicator& expert_group_;
   comm::Communicator& shard_group_;
   std::int64_t expert_ranks_;  // ep
-  std::int64_t shards_;         // etp
-  std::int64_t expert_rank_;    // this rank's coordinates
+  std::int64_t shards_;        // etp
+  std::int64_t expert_rank_;   // this rank's coordinates
   std::int64_t shard_;
   std::int64_t experts_;
   std::int64_t local_;  // L

@@ -5,6 +5,7 @@
 
 #include "deck/deck_test.hpp"
 #include "deck/run_deck.hpp"
+#include "pleat/train/grid_choice.hpp"
 
 namespace pleat::test {
 namespace {
@@ -13,8 +14,8 @@ class InputsTest : public RunDeckTest {};
 
 TEST_F(InputsTest, EveryDeckIsRead) {
   int decks = 0;
-  for (const auto& file :
-       std::filesystem::directory_iterator(std::string(PLEAT_SOURCE_DIR) + "/inputs")) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(
+           std::string(PLEAT_SOURCE_DIR) + "/inputs")) {
     if (file.path().extension() != ".toml") continue;
     ++decks;
     SCOPED_TRACE(file.path().string());
@@ -26,7 +27,21 @@ TEST_F(InputsTest, EveryDeckIsRead) {
     }
     EXPECT_EQ(load(config.resolved_deck).resolved_deck, config.resolved_deck);
   }
-  EXPECT_GE(decks, 10);
+  EXPECT_GE(decks, 16);
+}
+
+// The rows of the folding paper's comparison, on the ranks that their comments name.
+TEST_F(InputsTest, FoldingDecksFillTheirRanks) {
+  const std::pair<const char*, std::int64_t> decks[] = {
+      {"fsdp", 8},      {"fsdp-ep", 8}, {"tp-ep-dp", 8},
+      {"unfolded", 16}, {"folded", 16}, {"qwen2-folded", 16}};
+  for (const auto& [name, ranks] : decks) {
+    const std::string path =
+        std::string(PLEAT_SOURCE_DIR) + "/inputs/folding/" + name + ".toml";
+    EXPECT_NO_THROW(train::grid_shape_of(train::load_run_config(path, {}), ranks))
+        << name;
+    EXPECT_THAT(read_text(path), testing::HasSubstr(fmt::format("mpirun -n {} ", ranks)));
+  }
 }
 
 TEST_F(InputsTest, BenchSHasItsPublishedShape) {

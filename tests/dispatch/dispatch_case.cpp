@@ -21,7 +21,8 @@ Integers choices_of_token(Index token, const DispatchShape& shape, Routing routi
   Integers all(static_cast<std::size_t>(shape.experts));
   for (Index e = 0; e < shape.experts; ++e) all[static_cast<std::size_t>(e)] = e;
   if (routing == Routing::kBalanced) {
-    std::rotate(all.begin(), all.begin() + token * shape.choices % shape.experts, all.end());
+    std::rotate(all.begin(), all.begin() + token * shape.choices % shape.experts,
+                all.end());
   } else {
     std::shuffle(all.begin(), all.end(), random);
   }
@@ -82,22 +83,23 @@ std::vector<ExpertDegrees> all_degrees() {
 
 std::vector<Routing> routings() {
   if (ranks_of_world() > 4) return {Routing::kHoles, Routing::kEmptyGroup};
-  return {Routing::kFull,       Routing::kHoles,      Routing::kEmptyRank,
+  return {Routing::kFull,        Routing::kHoles,      Routing::kEmptyRank,
           Routing::kEmptyExpert, Routing::kEmptyGroup, Routing::kOneExpert,
           Routing::kNothing};
 }
 
 std::unique_ptr<comm::Grid> make_grid(const ExpertDegrees& degrees) {
   const comm::GridShape shape(
-      {.expert = degrees.expert, .expert_tensor = degrees.expert_tensor}, ranks_of_world());
+      {.expert = degrees.expert, .expert_tensor = degrees.expert_tensor},
+      ranks_of_world());
   return std::make_unique<comm::Grid>(world(), shape);
 }
 
 DispatchCase::DispatchCase(const comm::Grid& grid, const DispatchShape& shape,
                            Routing routing)
     : shape_(shape), local_(model::make_local_dispatcher<double>(shape.experts)) {
-  const auto members = grid.shape().group(
-      grid.rank(), {comm::Axis::kExpert, comm::Axis::kExpertTensor});
+  const auto members =
+      grid.shape().group(grid.rank(), {comm::Axis::kExpert, comm::Axis::kExpertTensor});
   ranks_ = static_cast<Index>(members.size());
   shards_ = grid.degree(comm::Axis::kExpertTensor);
   self_ = grid.coordinate(comm::Axis::kExpert) * shards_ +
@@ -114,8 +116,8 @@ DispatchCase::DispatchCase(const comm::Grid& grid, const DispatchShape& shape,
     index.insert(index.end(), sources_.back().index.begin(), sources_.back().index.end());
   }
   local_->plan(ExecSpace(),
-               to_device<std::int32_t>(index, ranks_ * shape.tokens, shape.choices), arena_,
-               scratch_, record_);
+               to_device<std::int32_t>(index, ranks_ * shape.tokens, shape.choices),
+               arena_, scratch_, record_);
 }
 
 Integers DispatchCase::offsets() const {
@@ -155,7 +157,8 @@ Values DispatchCase::dispatched_weights() const {
   Arena scratch("weights");
   local_->dispatch_weights(
       ExecSpace(), record_,
-      to_device<double>(weight, ranks_ * shape_.tokens, shape_.choices), scratch, weight_N);
+      to_device<double>(weight, ranks_ * shape_.tokens, shape_.choices), scratch,
+      weight_N);
   return to_host(weight_N);
 }
 
@@ -171,8 +174,8 @@ Values DispatchCase::returned(const Values& dweight_N) const {
   const DeviceView<double, 2> dweight_GK("dweight_GK", ranks_ * shape_.tokens,
                                          shape_.choices);
   Arena scratch("returned");
-  local_->return_weights(ExecSpace(), record_, to_device<double>(dweight_N, rows()), scratch,
-                         dweight_GK);
+  local_->return_weights(ExecSpace(), record_, to_device<double>(dweight_N, rows()),
+                         scratch, dweight_GK);
   return to_host(dweight_GK);
 }
 
@@ -195,10 +198,11 @@ Values DispatchCase::summed_values(Index columns) const {
 }
 
 std::string describe(const comm::Grid& grid, Routing routing, plan::DispatcherKind kind) {
-  return fmt::format("{}, expert {}, expert_tensor {}, routing {}",
-                     kind == plan::DispatcherKind::kAllToAll ? "all-to-all" : "all-gather",
-                     grid.degree(comm::Axis::kExpert),
-                     grid.degree(comm::Axis::kExpertTensor), static_cast<int>(routing));
+  return fmt::format(
+      "{}, expert {}, expert_tensor {}, routing {}",
+      kind == plan::DispatcherKind::kAllToAll ? "all-to-all" : "all-gather",
+      grid.degree(comm::Axis::kExpert), grid.degree(comm::Axis::kExpertTensor),
+      static_cast<int>(routing));
 }
 
 }  // namespace pleat::test

@@ -2,10 +2,11 @@
 #pragma once
 
 /// \file
-/// \brief Tokens of every rank, known to all, and what a dispatcher of one rank makes of them.
+/// \brief Tokens of every rank, known to all, and what a dispatcher of one rank makes of
+/// them.
 ///
-/// Legend: T tokens of a rank, K experts per token, E experts, D hidden, P ranks of ep*etp,
-/// G = P T tokens of all of them, N rows at all experts.
+/// Legend: T tokens of a rank, K experts per token, E experts, D hidden, P ranks of
+/// ep*etp, G = P T tokens of all of them, N rows at all experts.
 
 #include <string>
 #include <vector>
@@ -27,14 +28,14 @@ struct DispatchShape {
 
 /// \brief Which (token, choice) pairs go nowhere.
 enum class Routing {
-  kFull,           ///< none
-  kHoles,          ///< every fifth token, and some pairs of others
-  kEmptyRank,      ///< all of each group's first rank
-  kEmptyExpert,    ///< those of expert 1
-  kEmptyGroup,     ///< all of the first ep*etp group
-  kOneExpert,      ///< all but those of the last expert
-  kNothing,        ///< all, on every rank
-  kBalanced        ///< none, and each rank has as many rows for each expert
+  kFull,         ///< none
+  kHoles,        ///< every fifth token, and some pairs of others
+  kEmptyRank,    ///< all of each group's first rank
+  kEmptyExpert,  ///< those of expert 1
+  kEmptyGroup,   ///< all of the first ep*etp group
+  kOneExpert,    ///< all but those of the last expert
+  kNothing,      ///< all, on every rank
+  kBalanced      ///< none, and each rank has as many rows for each expert
 };
 /// rief All of them on up to four ranks, some on more.
 std::vector<Routing> routings();
@@ -76,15 +77,16 @@ class DispatchCase {
   /// \brief The part of [G, columns] that belongs to this rank's tokens.
   Values of_own_tokens(const Values& values_G, Index columns) const;
 
-  Values dispatched() const;        ///< [N, D]
-  Values dispatched_weights() const;  ///< [N]
-  Values combined(const Values& y_ND) const;          ///< [G, D]
-  Values returned(const Values& dweight_N) const;     ///< [G, K]
+  Values dispatched() const;                       ///< [N, D]
+  Values dispatched_weights() const;               ///< [N]
+  Values combined(const Values& y_ND) const;       ///< [G, D]
+  Values returned(const Values& dweight_N) const;  ///< [G, K]
 
   Index rows() const { return record_.rows; }  ///< N
   /// \brief The rows of an expert from a source.
   Index rows(Index source, Index expert) const;
-  /// \brief Values that the shard holds for all rows: the same on every rank of that shard.
+  /// \brief Values that the shard holds for all rows: the same on every rank of that
+  /// shard.
   Values shard_values(Index shard, Index columns) const;
   /// \brief The sum of shard_values over the shards.
   Values summed_values(Index columns) const;

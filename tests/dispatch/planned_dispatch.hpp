@@ -10,7 +10,8 @@ namespace pleat::test {
 
 using plan::DispatcherKind;
 
-inline constexpr DispatcherKind kKinds[] = {DispatcherKind::kAllToAll, DispatcherKind::kAllGather};
+inline constexpr DispatcherKind kKinds[] = {DispatcherKind::kAllToAll,
+                                            DispatcherKind::kAllGather};
 
 /// \brief One dispatcher with a plan for this rank's tokens.
 template <class T>
@@ -24,27 +25,29 @@ struct Planned {
   }
 
   void plan() {
-    dispatcher->plan(exec, to_device<std::int32_t>(own.index, shape.tokens, shape.choices),
+    dispatcher->plan(exec,
+                     to_device<std::int32_t>(own.index, shape.tokens, shape.choices),
                      saved, scratch, record);
   }
   Values dispatch(const Values& x, const model::Meanwhile& meanwhile = {}) {
-    const auto x_RD = to_device<T>(Values(record.rows * shape.hidden, -7.0), record.rows,
-                                   shape.hidden);
-    dispatcher->dispatch(exec, record, to_device<T>(x, shape.tokens, shape.hidden), scratch,
-                         x_RD, meanwhile);
+    const auto x_RD =
+        to_device<T>(Values(record.rows * shape.hidden, -7.0), record.rows, shape.hidden);
+    dispatcher->dispatch(exec, record, to_device<T>(x, shape.tokens, shape.hidden),
+                         scratch, x_RD, meanwhile);
     return to_host(x_RD);
   }
   Values combine(const Values& y, const model::Meanwhile& meanwhile = {}) {
-    const auto y_TD = to_device<T>(Values(shape.tokens * shape.hidden, -7.0), shape.tokens,
-                                   shape.hidden);
+    const auto y_TD = to_device<T>(Values(shape.tokens * shape.hidden, -7.0),
+                                   shape.tokens, shape.hidden);
     dispatcher->combine(exec, record, to_device<T>(y, record.rows, shape.hidden), scratch,
                         y_TD, meanwhile);
     return to_host(y_TD);
   }
   Values dispatch_weights(const Values& weight) {
     const auto weight_R = to_device<T>(Values(record.rows, -7.0), record.rows);
-    dispatcher->dispatch_weights(
-        exec, record, to_device<T>(weight, shape.tokens, shape.choices), scratch, weight_R);
+    dispatcher->dispatch_weights(exec, record,
+                                 to_device<T>(weight, shape.tokens, shape.choices),
+                                 scratch, weight_R);
     return to_host(weight_R);
   }
   Values return_weights(const Values& dweight) {
@@ -94,7 +97,8 @@ class OverAllDegrees : public testing::Test {
 };
 
 /// \brief The shards' values of this rank's experts.
-inline Values own_values(const comm::Grid& grid, const DispatchCase& reference, Index columns) {
+inline Values own_values(const comm::Grid& grid, const DispatchCase& reference,
+                         Index columns) {
   const Index shard = grid.coordinate(comm::Axis::kExpertTensor);
   return reference.at_own_experts(reference.shard_values(shard, columns), columns);
 }

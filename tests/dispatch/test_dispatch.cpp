@@ -12,7 +12,9 @@
 namespace pleat::test {
 namespace {
 
-Values as_values(const Integers& integers) { return Values(integers.begin(), integers.end()); }
+Values as_values(const Integers& integers) {
+  return Values(integers.begin(), integers.end());
+}
 
 /// \brief What comes back for this rank's tokens.
 struct ExpectedSums {
@@ -20,8 +22,8 @@ struct ExpectedSums {
 };
 ExpectedSums expected_sums(const DispatchCase& reference) {
   const auto& shape = reference.shape();
-  return {reference.of_own_tokens(reference.combined(reference.summed_values(shape.hidden)),
-                                  shape.hidden),
+  return {reference.of_own_tokens(
+              reference.combined(reference.summed_values(shape.hidden)), shape.hidden),
           reference.of_own_tokens(reference.returned(reference.summed_values(1)),
                                   shape.choices)};
 }
@@ -38,7 +40,8 @@ TEST_F(Dispatch, BringsTheRowsOfOneRank) {
                 "offsets_L1");
     expect_same(
         planned.dispatch(reference.own().x),
-        reference.at_own_experts(reference.dispatched(), reference.shape().hidden), "x_RD");
+        reference.at_own_experts(reference.dispatched(), reference.shape().hidden),
+        "x_RD");
     expect_same(planned.dispatch_weights(reference.own().weight),
                 reference.at_own_experts(reference.dispatched_weights(), 1), "weight_R");
   };
@@ -51,8 +54,8 @@ TEST_F(Dispatch, ReturnsTheSumsOfOneRank) {
     Planned<double> planned(grid, reference, kind);
     const ExpectedSums expected = expected_sums(reference);
     // Sums over the choices in their order, and nothing else: the same bits.
-    const bool exact = kind == DispatcherKind::kAllToAll &&
-                       grid.degree(comm::Axis::kExpertTensor) == 1;
+    const bool exact =
+        kind == DispatcherKind::kAllToAll && grid.degree(comm::Axis::kExpertTensor) == 1;
     expect_close(planned.combine(own_values(grid, reference, reference.shape().hidden)),
                  expected.y, exact ? 0.0 : 1.0e-14, "y_TD");
     expect_close(planned.return_weights(own_values(grid, reference, 1)), expected.dweight,
@@ -172,17 +175,18 @@ TEST_F(Dispatch, UnequalNumbersOfTokensAreAnError) {
   }
 }
 
-/// \brief The example of docs/dispatcher.md: four ranks, ep 2, etp 2, four experts, two tokens
-/// on each rank with one expert each. Tokens are letters.
+/// \brief The example of docs/dispatcher.md: four ranks, ep 2, etp 2, four experts, two
+/// tokens on each rank with one expert each. Tokens are letters.
 TEST_F(Dispatch, WorkedExampleOfTheDocument) {
   for (const auto& grid : grids()) {
     if (grid->degree(comm::Axis::kExpert) != 2) continue;
     if (grid->degree(comm::Axis::kExpertTensor) != 2) continue;
     if (grid->rank() >= 4) continue;
     const auto rank = static_cast<std::size_t>(grid->rank());
-    const Integers index = std::array<Integers, 4>{{{2, 0}, {1, 0}, {0, 3}, {3, 1}}}[rank];
-    const Values x = std::array<Values, 4>{
-        {{'a', 'b'}, {'c', 'd'}, {'e', 'f'}, {'g', 'h'}}}[rank];
+    const Integers index =
+        std::array<Integers, 4>{{{2, 0}, {1, 0}, {0, 3}, {3, 1}}}[rank];
+    const Values x =
+        std::array<Values, 4>{{{'a', 'b'}, {'c', 'd'}, {'e', 'f'}, {'g', 'h'}}}[rank];
     const auto dispatcher =
         model::make_dispatcher<double>(DispatcherKind::kAllToAll, 4, *grid);
     Arena saved("saved"), scratch("scratch");
@@ -194,15 +198,16 @@ TEST_F(Dispatch, WorkedExampleOfTheDocument) {
 
     using Rows = std::vector<std::int64_t>;
     const bool first = rank < 2;  // the first rank of the expert axis
-    EXPECT_EQ(record.sent_rows, (std::array<Rows, 4>{{{1, 1}, {2, 0}, {1, 1}, {1, 1}}}[rank]));
+    EXPECT_EQ(record.sent_rows,
+              (std::array<Rows, 4>{{{1, 1}, {2, 0}, {1, 1}, {1, 1}}}[rank]));
     EXPECT_EQ(record.received_rows,
               (std::array<Rows, 4>{{{1, 1}, {2, 1}, {1, 1}, {0, 1}}}[rank]));
     EXPECT_EQ(record.gathered_rows, first ? (Rows{2, 3}) : (Rows{2, 1}));
     expect_same(to_host(record.sorted_R), first ? Values{0, 2, 1, 3, 4} : Values{0, 1, 2},
                 "sorted_R");
     EXPECT_EQ(record.host_offsets, first ? (Rows{0, 3, 5}) : (Rows{0, 1, 3}));
-    expect_same(to_host(x_RD), first ? Values{'b', 'd', 'e', 'c', 'h'} : Values{'a', 'f', 'g'},
-                "x_RD");
+    expect_same(to_host(x_RD),
+                first ? Values{'b', 'd', 'e', 'c', 'h'} : Values{'a', 'f', 'g'}, "x_RD");
   }
 }
 

@@ -20,11 +20,14 @@ struct Row {
 };
 
 /// \brief The mappings of the paper's table 1, unfolded and folded.
-constexpr Row kRows[] = {
-    {"mixtral-8x22b", "unfolded", 2, 4, 2},      {"mixtral-8x22b", "folded", 2, 8, 1},
-    {"llama3-8x70b", "unfolded", 8, 4, 8},       {"llama3-8x70b", "folded", 8, 8, 1},
-    {"qwen2-57b-a14b", "unfolded", 2, 4, 2},     {"qwen2-57b-a14b", "folded", 2, 4, 1},
-    {"mixtral-8x22b-g8t8", "unfolded", 2, 8, 2}, {"mixtral-8x22b-g8t8", "folded", 4, 8, 1}};
+constexpr Row kRows[] = {{"mixtral-8x22b", "unfolded", 2, 4, 2},
+                         {"mixtral-8x22b", "folded", 2, 8, 1},
+                         {"llama3-8x70b", "unfolded", 8, 4, 8},
+                         {"llama3-8x70b", "folded", 8, 8, 1},
+                         {"qwen2-57b-a14b", "unfolded", 2, 4, 2},
+                         {"qwen2-57b-a14b", "folded", 2, 4, 1},
+                         {"mixtral-8x22b-g8t8", "unfolded", 2, 8, 2},
+                         {"mixtral-8x22b-g8t8", "folded", 4, 8, 1}};
 
 std::string table() {
   std::string text;
@@ -37,11 +40,12 @@ std::string table() {
     const double shared = config.moe.shared_ffn > 0 ? bytes.split(row.tp) : 0.0;
     const double experts = bytes.experts(row.ep);
     const double shards = bytes.shards(row.etp);
-    text += fmt::format("| `{}` | {}: tp {:.0f}, ep {:.0f}, etp {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | "
-                        "{:.0f} | {:.0f} |\n",
-                        row.preset, row.mapping, row.tp, row.ep, row.etp, attention, shared,
-                        experts, shards, attention + shared + experts + shards,
-                        bytes.gathered(row.ep * row.etp));
+    text += fmt::format(
+        "| `{}` | {}: tp {:.0f}, ep {:.0f}, etp {:.0f} | {:.0f} | {:.0f} | {:.0f} | "
+        "{:.0f} | "
+        "{:.0f} | {:.0f} |\n",
+        row.preset, row.mapping, row.tp, row.ep, row.etp, attention, shared, experts,
+        shards, attention + shared + experts + shards, bytes.gathered(row.ep * row.etp));
   }
   return text;
 }

@@ -45,7 +45,8 @@ double rows_for(const DispatchCase& reference, Index source, Index expert_rank,
                 Index expert_ranks) {
   const Index local = reference.shape().experts / expert_ranks;
   Index rows = 0;
-  for (Index l = 0; l < local; ++l) rows += reference.rows(source, expert_rank * local + l);
+  for (Index l = 0; l < local; ++l)
+    rows += reference.rows(source, expert_rank * local + l);
   return static_cast<double>(rows);
 }
 
@@ -125,8 +126,8 @@ TEST_F(DispatchTraffic, AllGatherSendsEachTokenToAll) {
   }
 }
 
-/// \brief Bytes that a balanced layer sends for one token, on average over the ranks: dispatch
-/// and combine, without what plan() sends.
+/// \brief Bytes that a balanced layer sends for one token, on average over the ranks:
+/// dispatch and combine, without what plan() sends.
 double counted(const comm::Grid& grid, DispatcherKind kind, const DispatchShape& shape) {
   const DispatchCase reference(grid, shape, Routing::kBalanced);
   Planned<double> planned(grid, reference, kind);

@@ -19,8 +19,8 @@ Index fullest(const DispatchCase& reference) {
   return rows;
 }
 
-/// \brief The rows of this rank's experts with `capacity` rows for each source, the missing
-/// ones filled with `filler`.
+/// \brief The rows of this rank's experts with `capacity` rows for each source, the
+/// missing ones filled with `filler`.
 Values padded(const comm::Grid& grid, const DispatchCase& reference, const Values& tight,
               Index columns, Index capacity, double filler) {
   const auto local = static_cast<Index>(reference.offsets().size()) - 1;
@@ -32,7 +32,8 @@ Values padded(const comm::Grid& grid, const DispatchCase& reference, const Value
       const Index rows = reference.rows(p, e);
       wide.insert(wide.end(), from, from + rows * columns);
       from += rows * columns;
-      wide.insert(wide.end(), static_cast<std::size_t>((capacity - rows) * columns), filler);
+      wide.insert(wide.end(), static_cast<std::size_t>((capacity - rows) * columns),
+                  filler);
     }
   }
   return wide;
@@ -56,10 +57,10 @@ TEST_F(PaddedDispatch, HasTheRowsOfTheUnpaddedOneAndZeros) {
     expect_same(to_host(wide.record.offsets_L1), offsets, "offsets_L1");
     expect_same(Values(wide.record.host_offsets.begin(), wide.record.host_offsets.end()),
                 offsets, "host_offsets");
-    expect_same(wide.dispatch(reference.own().x),
-                padded(grid, reference, tight.dispatch(reference.own().x), hidden, capacity,
-                       0.0),
-                "x_RD");
+    expect_same(
+        wide.dispatch(reference.own().x),
+        padded(grid, reference, tight.dispatch(reference.own().x), hidden, capacity, 0.0),
+        "x_RD");
     expect_same(wide.dispatch_weights(reference.own().weight),
                 padded(grid, reference, tight.dispatch_weights(reference.own().weight), 1,
                        capacity, 0.0),

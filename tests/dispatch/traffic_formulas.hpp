@@ -16,8 +16,8 @@ struct TokenBytes {
 
   double token() const { return hidden * element_bytes; }
 
-  /// \brief All-gather and reduce-scatter around something that is split over tp: each token
-  /// goes to tp - 1 others, and as many partial sums come back.
+  /// \brief All-gather and reduce-scatter around something that is split over tp: each
+  /// token goes to tp - 1 others, and as many partial sums come back.
   double split(double tp) const { return 2.0 * (tp - 1.0) * token(); }
   /// \brief All-to-all there and back: a row stays where it is once in ep times.
   double experts(double ep) const { return 2.0 * top_k * (ep - 1.0) / ep * token(); }

@@ -59,7 +59,8 @@ int work(const pleat::Runtime& runtime, const std::string& kind, int which) {
   std::printf("rank %d started\n", group->rank());
   std::fflush(stdout);
   group->barrier();
-  const bool mine = which == -1 || which == group->rank() || (which == -2 && group->rank());
+  const bool mine =
+      which == -1 || which == group->rank() || (which == -2 && group->rank());
   if (mine && kind == "thread") {
     std::thread([&] { fail("numerical", *group); }).join();
   } else if (mine && kind == "under_way") {

@@ -172,7 +172,8 @@ TEST(Permutation, PaddedExpertsHaveEqualRows) {
     }
     const Index rows = *std::max_element(count.begin(), count.end());
     Values offsets;
-    for (Index e = 0; e <= c.experts; ++e) offsets.push_back(static_cast<double>(e * rows));
+    for (Index e = 0; e <= c.experts; ++e)
+      offsets.push_back(static_cast<double>(e * rows));
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (index[i] >= 0) row[i] += static_cast<double>(index[i] * rows);
     }

@@ -4,20 +4,15 @@
 /// gradients and final weights of 20 steps against numbers from Hugging Face transformers.
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <string>
-#include <vector>
 
-#include "pleat/io/hdf5.hpp"
+#include "golden_expectations.hpp"
 #include "pleat/io/safetensors.hpp"
 #include "support/golden_deck.hpp"
 #include "support/program.hpp"
 
 namespace pleat::test {
 namespace {
-
-using Values = std::vector<double>;
 
 class GoldenRun : public ProgramTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -27,73 +22,6 @@ class GoldenRun : public ProgramTest, public ::testing::WithParamInterface<const
   }
   std::string golden(const char* file) const { return golden_folder(GetParam()) + "/" + file; }
 };
-
-double largest_relative_difference(const Values& values, const Values& expected) {
-  EXPECT_EQ(values.size(), expected.size());
-  double worst = 0.0;
-  for (std::size_t i = 0; i < std::min(values.size(), expected.size()); ++i) {
-    const double scale = expected[i] == 0.0 ? 1.0 : std::abs(expected[i]);
-    worst = std::max(worst, std::abs(values[i] - expected[i]) / scale);
-  }
-  return worst;
-}
-
-/// The checksums that the golden files keep of tensors stored in rounded form.
-struct Checksums {
-  double sum = 0.0;
-  double l2 = 0.0;
-  double hash_dot = 0.0;
-};
-
-Checksums checksums_of(const Values& values) {
-  Checksums result;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto hashed = static_cast<std::uint32_t>(static_cast<std::uint64_t>(i) * 2654435761ULL);
-    result.sum += values[i];
-    result.l2 += values[i] * values[i];
-    result.hash_dot += values[i] * (static_cast<double>(hashed) / 4294967296.0 - 0.5);
-  }
-  result.l2 = std::sqrt(result.l2);
-  return result;
-}
-
-/// Compares element by element where the file has float64, else by checksums and to the
-/// rounding of the file.
-void expect_tensor(const std::string& name, const Values& values, const io::Hdf5Dataset& golden,
-                   double tolerance) {
-  const Values expected = golden.read_all<double>();
-  ASSERT_EQ(values.size(), expected.size()) << name;
-  double largest = 0.0;
-  for (const double value : expected) largest = std::max(largest, std::abs(value));
-  const double rounding =
-      std::ldexp(1.0, -static_cast<int>(golden.int64_attribute("mantissa_bits")) - 1);
-  double worst = 0.0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    worst = std::max(worst, std::abs(values[i] - expected[i]) - rounding * std::abs(expected[i]));
-  }
-  EXPECT_LE(worst, tolerance * largest) << name;
-  const Checksums sums = checksums_of(values);
-  const double l2 = golden.double_attribute("l2");
-  const double allowed = 1e-12 * l2 * std::sqrt(static_cast<double>(values.size()));
-  EXPECT_NEAR(sums.sum, golden.double_attribute("sum"), allowed) << name;
-  EXPECT_NEAR(sums.l2, l2, allowed) << name;
-  EXPECT_NEAR(sums.hash_dot, golden.double_attribute("hash_dot"), allowed) << name;
-}
-
-void expect_trace(const std::string& metrics_path, const std::string& trace_path,
-                  double loss_tolerance, double norm_tolerance) {
-  const auto metrics = read_metrics(metrics_path);
-  const io::Hdf5File file = io::Hdf5File::open_read(trace_path);
-  const std::vector<std::tuple<const char*, const char*, double>> columns{
-      {"loss", "trace/loss_total", loss_tolerance}, {"loss_ce", "trace/loss_ce", loss_tolerance},
-      {"loss_aux", "trace/loss_aux", loss_tolerance}, {"loss_z", "trace/loss_z", loss_tolerance},
-      {"grad_norm", "trace/grad_norm", norm_tolerance}, {"learning_rate", "trace/lr", 1e-12}};
-  for (const auto& [column, dataset, tolerance] : columns) {
-    const Values expected = file.root().dataset(dataset).read_all<double>();
-    ASSERT_EQ(expected.size(), 20u);
-    EXPECT_LE(largest_relative_difference(metrics.at(column), expected), tolerance) << column;
-  }
-}
 
 TEST_P(GoldenRun, Fp64TraceAgreesToRounding) {
   train("fp64");
@@ -107,34 +35,14 @@ TEST_P(GoldenRun, Fp32LossesAgree) {
 
 TEST_P(GoldenRun, GradientsOfTheFirstStepAgree) {
   train("fp64");
-  const io::Hdf5File golden_file = io::Hdf5File::open_read(golden("golden.h5"));
-  const io::Hdf5File file = io::Hdf5File::open_read(path("out/gradients/step_00000001.h5"));
-  const io::Hdf5Group expected = golden_file.root().group("grads");
-  const io::Hdf5Group gradients = file.root().group("grads");
-  ASSERT_EQ(gradients.children(), expected.children());
-  for (const std::string& name : expected.children()) {
-    const io::Hdf5Dataset gradient = gradients.dataset(name);
-    EXPECT_EQ(gradient.shape(), expected.dataset(name).shape()) << name;
-    expect_tensor(name, gradient.read_all<double>(), expected.dataset(name), 1e-11);
-  }
+  expect_gradients(path("out/gradients/step_00000001.h5"), golden("golden.h5"));
 }
 
 TEST_P(GoldenRun, ConvertedFinalWeightsAgree) {
   train("fp64");
   const ProgramResult converted = pleat("convert out hf");
   ASSERT_EQ(converted.exit_code, 0) << converted.output;
-  const io::SafetensorsReader model(path("hf"));
-  const io::Hdf5File trace = io::Hdf5File::open_read(golden("trace.h5"));
-  const io::Hdf5Group expected = trace.root().group("final_weights");
-  ASSERT_EQ(model.entries().size(), expected.children().size());
-  for (const std::string& name : expected.children()) {
-    ASSERT_TRUE(model.contains(name)) << name;
-    const io::SafetensorsEntry& entry = model.at(name);
-    EXPECT_EQ(entry.type, io::ElementType::kF64) << name;
-    Values values(static_cast<std::size_t>(tensor::element_count(entry.shape)));
-    model.read<double>(entry, values);
-    expect_tensor(name, values, expected.dataset(name), 1e-11);
-  }
+  expect_final_weights(path("hf"), golden("trace.h5"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenRun,

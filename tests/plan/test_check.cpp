@@ -106,11 +106,30 @@ TEST_F(Check, DataIsOpenedUnlessToldOtherwise) {
 
 TEST_F(Check, MappingHasToFillTheRanks) {
   EXPECT_EQ(pleat("check " + deck_ + " --ranks 0").exit_code, 2);
-  // Two data ranks, but a step of one micro-batch.
+  const Outcome three = pleat("check " + deck_ + " --ranks 3 parallel.tensor=2");
+  EXPECT_EQ(three.exit_code, 2);
+  EXPECT_THAT(three.text, HasSubstr("PL0802"));
+  // Two data ranks, but a step of one micro-batch: one of them computes padding.
   const Outcome two = pleat("check " + deck_ + " --ranks 2");
-  EXPECT_EQ(two.exit_code, 2);
-  EXPECT_THAT(two.text, HasSubstr("micro-batches"));
-  EXPECT_EQ(pleat("check " + deck_ + " --ranks 2 batch.global=8").exit_code, 0);
+  EXPECT_EQ(two.exit_code, 0) << two.text;
+  EXPECT_THAT(two.text,
+              HasSubstr("1 micro-batches do not divide evenly over 2 data ranks"));
+}
+
+TEST_F(Check, EachStageHasItsMemory) {
+  const Outcome outcome =
+      pleat("check " + deck_ + " --ranks 6 parallel.pipeline=3 parallel.expert=2");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("stage 2   layers 2; head"),
+                    HasSubstr("stage    parameters"), HasSubstr("\n  2   ")));
+}
+
+TEST_F(Check, IllegalMappingsNameTheNearestLegalOnes) {
+  const Outcome outcome = pleat("check " + deck_ + " --ranks 3 parallel.tensor=3");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("PL0610"), HasSubstr("degrees that do are 2 and 4")));
 }
 
 TEST_F(Check, NeedsExactlyOneOfDeckAndPreset) {

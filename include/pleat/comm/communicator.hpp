@@ -35,8 +35,8 @@ class Backend;
 /// Views are flat, rank 1, and may lie on a device: they are staged through host memory
 /// where the host cannot reach them. Operations wait for `exec`-queued work by a fence
 /// before they read, and a blocking operation has finished when it returns. The start_
-/// variants return while the exchange is under way. A group of one copies or does nothing,
-/// without a fence.
+/// variants return while the exchange is under way. A group of one copies or does
+/// nothing, without a fence.
 ///
 /// \throws InputError PL0803 for counts that MPI cannot hold, InternalError PL0100 for
 /// views that do not fit the counts, PL0810 when MPI fails
@@ -79,8 +79,8 @@ class Communicator {
   template <class View>
   void broadcast(const View& x_N, int root);
 
-  /// \brief out_PN = every member's in_N, in rank order. in_N may be this member's own part
-  /// of out_PN.
+  /// \brief out_PN = every member's in_N, in rank order. in_N may be this member's own
+  /// part of out_PN.
   template <class In, class Out>
   void all_gather(const In& in_N, const Out& out_PN) {
     start_all_gather(in_N, out_PN).wait();
@@ -89,10 +89,11 @@ class Communicator {
   [[nodiscard]] Pending start_all_gather(const In& in_N, const Out& out_PN);
   /// \brief The same with counts[p] elements from member p.
   template <class In, class Out>
-  void all_gather_v(const In& in_N, const Out& out_M, std::span<const std::int64_t> counts);
+  void all_gather_v(const In& in_N, const Out& out_M,
+                    std::span<const std::int64_t> counts);
 
-  /// \brief out_N = this member's part of the sum of every in_PN. out_N may be this member's
-  /// own part of in_PN; the rest of in_PN is then undefined.
+  /// \brief out_N = this member's part of the sum of every in_PN. out_N may be this
+  /// member's own part of in_PN; the rest of in_PN is then undefined.
   template <class In, class Out>
   void reduce_scatter(const In& in_PN, const Out& out_N) {
     start_reduce_scatter(in_PN, out_N).wait();
@@ -118,7 +119,8 @@ class Communicator {
                                            std::span<const std::int64_t> recv_counts);
 
   /// \brief To and from one other member; messages of one pair and tag arrive in order.
-  /// wait() of a receive throws InternalError PL0804 when another number of elements came.
+  /// wait() of a receive throws InternalError PL0804 when another number of elements
+  /// came.
   template <class View>
   [[nodiscard]] Pending send(const View& x_N, int to, int tag);
   template <class View>
@@ -133,13 +135,15 @@ class Communicator {
   Pending scatter_views(const In& in_M, const Out& out_N, Counts counts);
 
   // The same operations on host memory: checked, counted and handed to the back end.
-  Pending reduce_host(void* data, std::size_t count, Element element, Reduction reduction);
+  Pending reduce_host(void* data, std::size_t count, Element element,
+                      Reduction reduction);
   Pending broadcast_host(void* data, std::size_t count, Element element, int root);
   Pending gather_host(void* out, Counts counts, Element element);
   Pending scatter_host(const void* in, void* out, Counts counts, Element element);
   Pending exchange_host(const void* in, Counts send_counts, void* out, Counts recv_counts,
                         Element element);
-  Pending send_host(const void* data, std::size_t count, Element element, int to, int tag);
+  Pending send_host(const void* data, std::size_t count, Element element, int to,
+                    int tag);
   Pending receive_host(void* data, std::size_t count, Element element, int from, int tag);
 
   // Both throw InternalError PL0100 unless there is a count for each member and the views

@@ -16,7 +16,8 @@ namespace detail {
 
 template <class View>
 inline constexpr bool kOnHost =
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename View::memory_space>::accessible;
+    Kokkos::SpaceAccessibility<Kokkos::HostSpace,
+                               typename View::memory_space>::accessible;
 
 template <class View>
 constexpr Element element_of_view() {

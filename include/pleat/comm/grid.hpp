@@ -18,20 +18,21 @@
 
 namespace pleat::comm {
 
-/// \brief The groups along which data moves; each is an axis of one grid or a product of axes.
+/// \brief The groups along which data moves; each is an axis of one grid or a product of
+/// axes.
 enum class GroupName : std::size_t {
   kWorld,
-  kPipeline,            ///< stages of one data shard
-  kData,                ///< dp
-  kContext,             ///< cp: keys and values
-  kTensor,              ///< tp: heads, vocabulary, sub-sequences
-  kDataContext,         ///< dp*cp: dense gradients
-  kContextTensor,       ///< cp*tp: router statistics of a micro-batch
-  kDataContextTensor,   ///< dp*cp*tp: router statistics of the global batch
-  kExpertData,          ///< edp: expert gradients
-  kExpert,              ///< ep: tokens to experts
-  kExpertTensor,        ///< etp: tokens to the shards of an expert
-  kDispatch,            ///< ep*etp
+  kPipeline,           ///< stages of one data shard
+  kData,               ///< dp
+  kContext,            ///< cp: keys and values
+  kTensor,             ///< tp: heads, vocabulary, sub-sequences
+  kDataContext,        ///< dp*cp: dense gradients
+  kContextTensor,      ///< cp*tp: router statistics of a micro-batch
+  kDataContextTensor,  ///< dp*cp*tp: router statistics of the global batch
+  kExpertData,         ///< edp: expert gradients
+  kExpert,             ///< ep: tokens to experts
+  kExpertTensor,       ///< etp: tokens to the shards of an expert
+  kDispatch,           ///< ep*etp
   kCount
 };
 
@@ -45,8 +46,8 @@ const char* group_name(GroupName group);
 /// MPI_Cart_sub. Passed explicitly; there is no global grid.
 class Grid {
  public:
-  /// \brief Collective over `world`. \throws InputError PL0802 when the shape is of another
-  /// rank count than `world`
+  /// \brief Collective over `world`. \throws InputError PL0802 when the shape is of
+  /// another rank count than `world`
   Grid(MPI_Comm world, const GridShape& shape);
   /// \brief One rank by itself, without MPI.
   Grid();
@@ -61,7 +62,8 @@ class Grid {
   Communicator& group(GroupName name) const {
     return *groups_[static_cast<std::size_t>(name)];
   }
-  /// \brief What this rank has sent through each group, by label, in the order of GroupName.
+  /// \brief What this rank has sent through each group, by label, in the order of
+  /// GroupName.
   std::vector<std::pair<std::string, Traffic>> traffic() const;
   /// \brief The world communicator for files (parallel HDF5); MPI_COMM_SELF without MPI.
   MPI_Comm files() const { return files_; }

@@ -35,7 +35,9 @@ constexpr const char* exchange_name(Exchange exchange) {
 ///     all_reduce      2 (P - 1) / P n      broadcast       (P - 1) / P n
 ///     all_to_all      what goes to others  send            n
 ///
-/// A group of one sends nothing and is not counted.
+/// Of unlike parts, a member's all_gather is (P - 1) times its own part, its reduce_scatter
+/// the sum of the other members' parts. Receives and barriers are not counted; a group of
+/// one sends nothing and is not counted.
 struct Traffic {
   struct Entry {
     std::int64_t calls = 0;

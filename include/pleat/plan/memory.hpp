@@ -28,8 +28,8 @@ struct StageLoad {
 };
 
 struct MemoryRequest {
-  Batch batch;
-  Mapping mapping;
+  Batch batch = {};
+  Mapping mapping = {};
   Recompute recompute = Recompute::kNone;
   std::int64_t scalar_bytes = 4;
   Sharding sharding = Sharding::kOptimizer;
