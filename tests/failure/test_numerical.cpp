@@ -2,8 +2,8 @@
 /// \file
 /// \brief NaN and Inf end the run with exit code 3, the step and the layer.
 
-#include <filesystem>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
@@ -37,10 +37,10 @@ class Numerical : public ProgramTest {
     writer.finish();
   }
   ProgramResult train_poisoned() {
-    return pleat("train " +
-                 write("deck.toml", "[run]\nsteps = 3\noutput = \"out\"\n"
-                                    "[model]\ninit = \"hf\"\n[batch]\nsequence = 16\n"
-                                    "[data]\nformat = \"synthetic\"\n"));
+    return pleat("train " + write("deck.toml",
+                                  "[run]\nsteps = 3\noutput = \"out\"\n"
+                                  "[model]\ninit = \"hf\"\n[batch]\nsequence = 16\n"
+                                  "[data]\nformat = \"synthetic\"\n"));
   }
 };
 

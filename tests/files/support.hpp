@@ -111,9 +111,8 @@ inline std::shared_ptr<const tensor::ParameterLayout> small_layout(
   auto layout = std::make_shared<tensor::ParameterLayout>();
   layout->add_block(0, {parameter("model.embed_tokens.weight", {rows, 7})});
   layout->add_block(
-      1,
-      {parameter("model.layers.0.mlp.experts.0.w1.weight", {3, 7}, expert),
-       parameter("model.layers.0.mlp.experts.1.w1.weight", {3, 7}, expert)});
+      1, {parameter("model.layers.0.mlp.experts.0.w1.weight", {3, 7}, expert),
+          parameter("model.layers.0.mlp.experts.1.w1.weight", {3, 7}, expert)});
   layout->add_block(2, {parameter("model.norm.weight", {7})});
   layout->finalize();
   return layout;

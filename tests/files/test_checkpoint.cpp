@@ -76,9 +76,10 @@ TEST(Checkpoint, EveryAttributeComesBack) {
   EXPECT_EQ(a.moe.auxiliary_coefficient, b.moe.auxiliary_coefficient);
   EXPECT_EQ(a.moe.auxiliary_scope, b.moe.auxiliary_scope);
   EXPECT_EQ(a.moe.z_coefficient, b.moe.z_coefficient);
-  EXPECT_EQ(
-      std::tie(a.moe.groups, a.moe.top_groups, a.moe.routed_scale, a.moe.bias_update_rate),
-      std::tie(b.moe.groups, b.moe.top_groups, b.moe.routed_scale, b.moe.bias_update_rate));
+  EXPECT_EQ(std::tie(a.moe.groups, a.moe.top_groups, a.moe.routed_scale,
+                     a.moe.bias_update_rate),
+            std::tie(b.moe.groups, b.moe.top_groups, b.moe.routed_scale,
+                     b.moe.bias_update_rate));
   const plan::DropConfig& drop = a.moe.drop;
   EXPECT_EQ(std::tie(drop.capacity_factor, drop.scope, drop.policy, drop.pad),
             std::tie(b.moe.drop.capacity_factor, b.moe.drop.scope, b.moe.drop.policy,
@@ -100,8 +101,9 @@ TEST(Checkpoint, EveryChoiceHasAWord) {
     moe.score = score;
     EXPECT_EQ(came_back(moe).score, score);
   }
-  for (const auto scope : {plan::AuxiliaryScope::kMicroBatch, plan::AuxiliaryScope::kSequence,
-                           plan::AuxiliaryScope::kGlobalBatch}) {
+  for (const auto scope :
+       {plan::AuxiliaryScope::kMicroBatch, plan::AuxiliaryScope::kSequence,
+        plan::AuxiliaryScope::kGlobalBatch}) {
     moe.auxiliary_scope = scope;
     EXPECT_EQ(came_back(moe).auxiliary_scope, scope);
   }
@@ -208,7 +210,8 @@ TEST(Checkpoint, ARankReadsItsBoxesOfTheWholeModel) {
   const tensor::FlatTensors<double> m(layout, "m");
   const tensor::FlatTensors<double> v(layout, "v");
   load_checkpoint<double>(path, *whole, w, m, v);
-  const auto expect_box = [&](const tensor::FlatTensors<double>& box, std::uint64_t seed) {
+  const auto expect_box = [&](const tensor::FlatTensors<double>& box,
+                              std::uint64_t seed) {
     const std::vector<double> all = values_of(filled<double>(whole, seed));
     const std::vector<double> found = values_of(box);
     for (std::size_t i = 0; i < 9; ++i) {
@@ -238,8 +241,9 @@ TEST(Checkpoint, ARankWritesOnlyWhatItsLayoutCallsWritten) {
   }
   copies->finalize();
   const auto tensors = filled<double>(copies, 1);
-  const CheckpointReader reader(save_checkpoint<double>(
-      folder.path(), test::unusual_info(), *whole, tensors, tensors, tensors, MPI_COMM_SELF));
+  const CheckpointReader reader(
+      save_checkpoint<double>(folder.path(), test::unusual_info(), *whole, tensors,
+                              tensors, tensors, MPI_COMM_SELF));
   for (const std::string& name : reader.names(TensorGroup::kParameters)) {
     const auto verify = [&] { reader.verify(TensorGroup::kParameters, name); };
     if (name == "model.embed_tokens.weight") {
@@ -313,7 +317,8 @@ TEST(Checkpoint, WithoutMomentsNoRunContinues) {
     writer.commit();
   }
   EXPECT_THAT(message_of<InputError>([&] {
-                load_checkpoint<double>(folder / "c.h5", *layout, weights, weights, weights);
+                load_checkpoint<double>(folder / "c.h5", *layout, weights, weights,
+                                        weights);
               }),
               HasSubstr("PL0311"));
 }

@@ -16,8 +16,8 @@ class CheckpointDamage : public testing::Test {
     info_ = test::unusual_info();
     weights_ = filled<double>(layout_, 1);
     moments_ = filled<double>(layout_, 2);
-    path_ = save_checkpoint<double>(folder_.path(), info_, *layout_, weights_, moments_, moments_,
-                                    MPI_COMM_SELF);
+    path_ = save_checkpoint<double>(folder_.path(), info_, *layout_, weights_, moments_,
+                                    moments_, MPI_COMM_SELF);
     bytes_ = test::read_file(path_);
   }
 

@@ -273,8 +273,8 @@ TEST(HuggingFace, LoadsTheBoxOfARank) {
   layout->finalize();
   const tensor::FlatTensors<double> part(layout, "part");
   load_hugging_face_weights<double>(test::golden("qwen3moe-tiny"), *whole, part);
-  const auto expected = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(),
-                                                            all.flat(whole->at(name)));
+  const auto expected =
+      Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), all.flat(whole->at(name)));
   const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(),
                                                          part.flat(layout->at(name)));
   const auto columns = static_cast<std::size_t>(box.global_shape[1]);

@@ -123,7 +123,7 @@ template <class T>
 void ModelProblem<T>::forward_backward(const HostBatch& batch,
                                        const model::LossScales& scales) {
   transformer_->forward_backward(exec_, to_device(batch), scales, weight_views_,
-                                gradient_views_, sums_);
+                                 gradient_views_, sums_);
   exec_.fence("pleat::test::forward_backward");
 }
 

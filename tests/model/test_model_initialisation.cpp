@@ -134,8 +134,8 @@ TEST(Initialisation, EveryRankStartsWithItsPartOfTheWhole) {
   config.moe.ffn = 8;
   const auto whole_layout = model::parameter_layout(config);
   const HostTensors whole = initial<double>(config, kSeed, whole_layout);
-  const comm::GridShape shape({.pipeline = 2, .tensor = 4, .expert = 2, .expert_tensor = 2},
-                              8);
+  const comm::GridShape shape(
+      {.pipeline = 2, .tensor = 4, .expert = 2, .expert_tensor = 2}, 8);
   for (std::int64_t rank = 0; rank < 8; ++rank) {
     const auto layout =
         model::parameter_layout(model::make_placement(config, shape, rank, {1, 1}));
@@ -149,9 +149,10 @@ TEST(Initialisation, EveryRankStartsWithItsPartOfTheWhole) {
         const std::int64_t row = first_row + i / part.local_shape.back();
         const std::int64_t column =
             part.local_offset.back() + i % part.local_shape.back();
-        ASSERT_EQ(values[static_cast<std::size_t>(i)],
-                  whole.at(name)[static_cast<std::size_t>(
-                      row * part.global_shape.back() + column)])
+        ASSERT_EQ(
+            values[static_cast<std::size_t>(i)],
+            whole.at(
+                name)[static_cast<std::size_t>(row * part.global_shape.back() + column)])
             << name << " of rank " << rank;
       }
     }

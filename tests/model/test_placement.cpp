@@ -171,8 +171,9 @@ class Cover {
   void expect_once(const std::string& what) const {
     for (const auto& [name, held] : held_) {
       EXPECT_TRUE(std::all_of(held.begin(), held.end(), [](int n) { return n == 1; }))
-          << what << ": " << name << " is held " << *std::min_element(held.begin(), held.end())
-          << " to " << *std::max_element(held.begin(), held.end()) << " times";
+          << what << ": " << name << " is held "
+          << *std::min_element(held.begin(), held.end()) << " to "
+          << *std::max_element(held.begin(), held.end()) << " times";
     }
   }
 
@@ -195,10 +196,12 @@ class PlacementTest : public testing::TestWithParam<PlacementCase> {
   std::vector<std::int64_t> summing_ranks(std::size_t rank, Group group) const {
     const auto r = static_cast<std::int64_t>(rank);
     switch (group) {
-      case Group::kDense: return shape_.group(r, {Axis::kData, Axis::kContext});
+      case Group::kDense:
+        return shape_.group(r, {Axis::kData, Axis::kContext});
       case Group::kReplicated:
         return shape_.group(r, {Axis::kData, Axis::kContext, Axis::kTensor});
-      case Group::kExpert: return shape_.group(r, {Axis::kExpertData});
+      case Group::kExpert:
+        return shape_.group(r, {Axis::kExpertData});
     }
     return {};
   }
@@ -273,8 +276,9 @@ TEST_P(PlacementTest, ShardsAreNumberedAsTheRanksOfTheirGroup) {
       const auto members = summing_ranks(rank, group);
       EXPECT_EQ(placements_[rank].shards.of(group),
                 static_cast<std::int64_t>(members.size()));
-      EXPECT_EQ(members.at(static_cast<std::size_t>(placements_[rank].shard_index.of(group))),
-                static_cast<std::int64_t>(rank));
+      EXPECT_EQ(
+          members.at(static_cast<std::size_t>(placements_[rank].shard_index.of(group))),
+          static_cast<std::int64_t>(rank));
       EXPECT_EQ(placements_[rank].is_first_of(group),
                 members.front() == static_cast<std::int64_t>(rank));
     }
@@ -322,7 +326,8 @@ TEST_P(PlacementTest, LayersLieOnTheStagesOfTheLayout) {
     const std::int64_t stage =
         shape_.coordinate(static_cast<std::int64_t>(rank), Axis::kPipeline);
     std::set<std::int64_t> layers;
-    ASSERT_EQ(p.chunks.size() * static_cast<std::size_t>(stages), GetParam().layout.size());
+    ASSERT_EQ(p.chunks.size() * static_cast<std::size_t>(stages),
+              GetParam().layout.size());
     for (std::size_t c = 0; c < p.chunks.size(); ++c) {
       const std::size_t v =
           c * static_cast<std::size_t>(stages) + static_cast<std::size_t>(stage);
@@ -396,8 +401,8 @@ TEST_P(PlacementTest, FusedViewsSeeThePart) {
                   ElementsAre(p.experts.count, 2 * p.expert_ffn.count, hidden));
       EXPECT_THAT(extents(block.w2_EDF),
                   ElementsAre(p.experts.count, hidden, p.expert_ffn.count));
-      const std::string last =
-          layer + "mlp.experts." + std::to_string(p.experts.end() - 1) + ".up_proj.weight";
+      const std::string last = layer + "mlp.experts." +
+                               std::to_string(p.experts.end() - 1) + ".up_proj.weight";
       EXPECT_EQ(block.w13_E2FD.data() + block.w13_E2FD.size(),
                 at(last) + p.expert_ffn.count * hidden);
     }
@@ -406,8 +411,8 @@ TEST_P(PlacementTest, FusedViewsSeeThePart) {
     }
     if (p.has_head) {
       EXPECT_THAT(extents(views.head_VD), ElementsAre(p.vocab.count, hidden));
-      EXPECT_EQ(views.head_VD.data(), at(p.whole.tied ? "model.embed_tokens.weight"
-                                                      : "lm_head.weight"));
+      EXPECT_EQ(views.head_VD.data(),
+                at(p.whole.tied ? "model.embed_tokens.weight" : "lm_head.weight"));
     }
   }
 }
@@ -470,8 +475,8 @@ TEST(Placement, CopiesKeyValueHeads) {
 
 TEST(Placement, LaysTheExpertsOutOnTheirOwnGrid) {
   // Rank 5 of EDP 1, EP 4, ETP 2 has experts 4 and 5 and the second half of their ffn.
-  const Placement p =
-      placement_of(moe_model(), {.tensor = 2, .expert = 4, .expert_tensor = 2}, 8, 5, {4});
+  const Placement p = placement_of(
+      moe_model(), {.tensor = 2, .expert = 4, .expert_tensor = 2}, 8, 5, {4});
   EXPECT_EQ(p.experts.first, 4);
   EXPECT_EQ(p.experts.count, 2);
   EXPECT_EQ(p.expert_ffn.first, 2);
@@ -505,7 +510,8 @@ TEST(Placement, TheTiedHeadIsACopyThatIsNotCounted) {
     ASSERT_EQ(bucket.segments.size(), 1U);
     EXPECT_EQ(bucket.segments[0].counted, rank == 0);
   }
-  EXPECT_FALSE(make_placement(tied_model()).has_tied_copy()) << "on one stage they are one";
+  EXPECT_FALSE(make_placement(tied_model()).has_tied_copy())
+      << "on one stage they are one";
 }
 
 TEST(Placement, OfOneRankIsTheWholeModel) {

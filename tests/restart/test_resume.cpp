@@ -46,8 +46,8 @@ every = 1
 
 class Resume : public ProgramTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  /// Trains into a folder up to the last step or, if given, only up to `last`; the schedule
-  /// stays that of the whole run, as after a kill.
+  /// Trains into a folder up to the last step or, if given, only up to `last`; the
+  /// schedule stays that of the whole run, as after a kill.
   void train(const std::string& output, const std::string& more = "") {
     const ProgramResult run = pleat("train deck.toml run.output=" + output +
                                     " precision.compute=" + GetParam() + " " + more);
@@ -80,8 +80,9 @@ class Resume : public ProgramTest, public ::testing::WithParamInterface<const ch
   void expect_same_metrics(const std::string& a, const std::string& b) {
     const auto first = read_metrics(path(a + "/metrics.csv"));
     const auto second = read_metrics(path(b + "/metrics.csv"));
-    for (const char* column : {"step", "loss", "loss_ce", "loss_aux", "loss_z", "learning_rate",
-                               "grad_norm", "tokens", "expert_imbalance"}) {
+    for (const char* column :
+         {"step", "loss", "loss_ce", "loss_aux", "loss_z", "learning_rate", "grad_norm",
+          "tokens", "expert_imbalance"}) {
       ASSERT_EQ(first.at(column).size(), 12u) << column;
       EXPECT_EQ(first.at(column), second.at(column)) << column;
     }
@@ -94,7 +95,8 @@ TEST_P(Resume, FromEveryStepIsBitwiseTheUninterruptedRun) {
   for (const int step : {1, 4, 5, 11}) {
     SCOPED_TRACE(step);
     std::filesystem::remove_all(path("cut"));
-    std::filesystem::copy(path("whole"), path("cut"), std::filesystem::copy_options::recursive);
+    std::filesystem::copy(path("whole"), path("cut"),
+                          std::filesystem::copy_options::recursive);
     cut_back("cut", step);
     train("cut");
     expect_same_checkpoints("whole", "cut");
@@ -105,12 +107,13 @@ TEST_P(Resume, FromEveryStepIsBitwiseTheUninterruptedRun) {
 TEST_P(Resume, ADamagedNewestCheckpointIsNamedAndTheOneBeforeIsUsed) {
   write("deck.toml", kDeck);
   train("whole");
-  std::filesystem::copy(path("whole"), path("cut"), std::filesystem::copy_options::recursive);
+  std::filesystem::copy(path("whole"), path("cut"),
+                        std::filesystem::copy_options::recursive);
   cut_back("cut", 9);
   const std::string damaged = path("cut/checkpoints/" + io::checkpoint_name(9));
   std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) / 2);
-  const ProgramResult run =
-      pleat(std::string("train deck.toml run.output=cut precision.compute=") + GetParam());
+  const ProgramResult run = pleat(
+      std::string("train deck.toml run.output=cut precision.compute=") + GetParam());
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_NE(run.output.find("WARNING"), std::string::npos) << run.output;
   EXPECT_NE(run.output.find(io::checkpoint_name(9)), std::string::npos) << run.output;
@@ -121,13 +124,16 @@ TEST_P(Resume, ADamagedNewestCheckpointIsNamedAndTheOneBeforeIsUsed) {
 INSTANTIATE_TEST_SUITE_P(Precisions, Resume, ::testing::Values("fp64", "fp32"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Options that lie outside the tensors' shapes come back from the checkpoint's attributes.
-class ResumeRouter : public ProgramTest, public ::testing::WithParamInterface<const char*> {};
+// Options that lie outside the tensors' shapes come back from the checkpoint's
+// attributes.
+class ResumeRouter : public ProgramTest,
+                     public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(ResumeRouter, EveryOptionSurvivesACheckpoint) {
   write("deck.toml", kDeck);
   const std::string train =
-      std::string("train deck.toml precision.compute=fp64 run.steps=6 checkpoint.every=3 ") +
+      std::string(
+          "train deck.toml precision.compute=fp64 run.steps=6 checkpoint.every=3 ") +
       GetParam();
   ASSERT_EQ(pleat(train + " run.output=whole").exit_code, 0);
   std::filesystem::create_directories(path("cut/checkpoints"));
@@ -176,18 +182,21 @@ TEST_F(ResumeChoices, ACompleteRunIsLeftAlone) {
 TEST_F(ResumeChoices, ANewRunInAnOldFolderKeepsTheOldResults) {
   write("deck.toml", kDeck);
   ASSERT_EQ(pleat("train deck.toml run.output=out run.steps=3").exit_code, 0);
-  ASSERT_EQ(pleat("train deck.toml run.output=out run.steps=2 checkpoint.resume=none").exit_code,
+  ASSERT_EQ(pleat("train deck.toml run.output=out run.steps=2 checkpoint.resume=none")
+                .exit_code,
             0);
   EXPECT_EQ(read_metrics(path("out/metrics.csv")).at("step").size(), 2u);
   EXPECT_EQ(read_metrics(path("out/metrics.csv.old-1")).at("step").size(), 3u);
-  EXPECT_TRUE(std::filesystem::exists(path("out/checkpoints.old-1/" + io::checkpoint_name(3))));
+  EXPECT_TRUE(
+      std::filesystem::exists(path("out/checkpoints.old-1/" + io::checkpoint_name(3))));
 }
 
 TEST_F(ResumeChoices, FromANamedCheckpoint) {
   write("deck.toml", kDeck);
   ASSERT_EQ(pleat("train deck.toml run.output=a").exit_code, 0);
-  const ProgramResult run = pleat("train deck.toml run.output=b checkpoint.resume=a/checkpoints/" +
-                                  io::checkpoint_name(4));
+  const ProgramResult run =
+      pleat("train deck.toml run.output=b checkpoint.resume=a/checkpoints/" +
+            io::checkpoint_name(4));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_EQ(read_metrics(path("b/metrics.csv")).at("step").front(), 5.0);
   const auto whole = read_metrics(path("a/metrics.csv")).at("loss");

@@ -60,11 +60,11 @@ TEST(ParameterLayout, BucketsAreOfOneUnitAndGroupEach) {
   std::vector<std::pair<std::int64_t, Group>> kinds;
   for (const Bucket& bucket : layout.buckets())
     kinds.emplace_back(bucket.unit, bucket.group);
-  EXPECT_THAT(kinds, testing::ElementsAre(
-                         testing::Pair(0, Group::kDense), testing::Pair(1, Group::kDense),
-                         testing::Pair(1, Group::kReplicated),
-                         testing::Pair(1, Group::kExpert), testing::Pair(2, Group::kDense),
-                         testing::Pair(2, Group::kReplicated)));
+  EXPECT_THAT(kinds,
+              testing::ElementsAre(
+                  testing::Pair(0, Group::kDense), testing::Pair(1, Group::kDense),
+                  testing::Pair(1, Group::kReplicated), testing::Pair(1, Group::kExpert),
+                  testing::Pair(2, Group::kDense), testing::Pair(2, Group::kReplicated)));
 }
 
 TEST(ParameterLayout, SegmentsPutDecayedBlocksFirst) {
@@ -110,7 +110,8 @@ TEST_P(ShardedLayout, BucketsTileTheBufferAndSegmentsAndShardsTileABucket) {
   EXPECT_EQ(end, layout.size());
 }
 
-// No more than what the shards need: less than one aligned shard row more than the blocks.
+// No more than what the shards need: less than one aligned shard row more than the
+// blocks.
 TEST_P(ShardedLayout, PaddingIsTheLeastThatMakesEqualShards) {
   const ParameterLayout alone = small_layout();
   const ParameterLayout layout = small_layout(GetParam());
@@ -192,9 +193,9 @@ TEST(ParameterLayout, KeepsTheOrderOfAdditionAndCountsWithoutPadding) {
   std::vector<std::string> names;
   for (const ParameterSpec& parameter : layout.parameters())
     names.push_back(parameter.name);
-  EXPECT_THAT(names, testing::ElementsAre("embedding", "norm", "q", "k", "v", "q.bias",
-                                          "out", "router", "expert.w1", "final_norm",
-                                          "head"));
+  EXPECT_THAT(names,
+              testing::ElementsAre("embedding", "norm", "q", "k", "v", "q.bias", "out",
+                                   "router", "expert.w1", "final_norm", "head"));
   EXPECT_EQ(layout.global_count(), 35 + 5 + 20 + 10 + 10 + 4 + 20 + 15 + 150 + 5 + 35);
 }
 
