@@ -177,13 +177,21 @@ Hdf5Dataset Hdf5Group::dataset(const std::string& path) const {
   return {std::move(handle), file_, full};
 }
 
+// HDF5 stamps the groups that it makes on the way with the time: the same run would not
+// give the same file.
+void Hdf5Group::create_parents(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  if (slash != std::string::npos && slash > 0) create_group(path.substr(0, slash));
+}
+
 Hdf5Group Hdf5Group::create_group(const std::string& path) {
   const std::string full = join_path(path_, path);
-  const Hdf5Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(links.id(), 1);
+  create_parents(path);
+  const Hdf5Handle creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.id(), 0);
   const hid_t id = has(path) ? H5Gopen2(handle_.id(), path.c_str(), H5P_DEFAULT)
-                             : H5Gcreate2(handle_.id(), path.c_str(), links.id(),
-                                          H5P_DEFAULT, H5P_DEFAULT);
+                             : H5Gcreate2(handle_.id(), path.c_str(), H5P_DEFAULT,
+                                          creation.id(), H5P_DEFAULT);
   return {Hdf5Handle(check_write(id, file_ + ": " + full, "the group"), H5Gclose), file_,
           full};
 }
@@ -191,8 +199,7 @@ Hdf5Group Hdf5Group::create_group(const std::string& path) {
 Hdf5Dataset Hdf5Group::create_dataset(const std::string& path, const tensor::Shape& shape,
                                       Hdf5Type type) {
   const std::string full = join_path(path_, path);
-  const Hdf5Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(links.id(), 1);
+  create_parents(path);
   // The space of the whole array is taken now and not filled: every element gets written.
   const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY);
@@ -201,7 +208,7 @@ Hdf5Dataset Hdf5Group::create_dataset(const std::string& path, const tensor::Sha
   const Hdf5Handle space = detail::make_space(shape);
   const Hdf5Handle file_type = detail::file_type(type);
   const hid_t id = H5Dcreate2(handle_.id(), path.c_str(), file_type.id(), space.id(),
-                              links.id(), creation.id(), H5P_DEFAULT);
+                              H5P_DEFAULT, creation.id(), H5P_DEFAULT);
   Hdf5Handle handle(check_write(id, file_ + ": " + full, "the data set"), H5Dclose);
   return {std::move(handle), file_, full};
 }
@@ -247,7 +254,9 @@ Hdf5File Hdf5File::create(const std::string& path, MPI_Comm comm) {
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   // Groups and data sets that are still held do not keep the file from being complete.
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
-  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id());
+  const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.id(), 0);  // of the root
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id());
   return {Hdf5Handle(check_write(id, path, "the new file"), H5Fclose), path};
 }
 

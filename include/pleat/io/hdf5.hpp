@@ -151,6 +151,8 @@ class Hdf5Group : public Hdf5Object {
                             std::span<const T> values);
 
  private:
+  void create_parents(const std::string& path);
+
   friend class Hdf5File;
   using Hdf5Object::Hdf5Object;
 };
