@@ -59,8 +59,17 @@ bool complete(const std::shared_ptr<MpiOperation>& operation) {
   return true;
 }
 
+bool is_complete(MpiOperation& operation) {
+  operation.statuses.resize(operation.requests.size());
+  int done = 0;
+  PLEAT_CHECK_MPI(MPI_Testall(static_cast<int>(operation.requests.size()),
+                              operation.requests.data(), &done, operation.statuses.data()));
+  return done != 0;
+}
+
 Pending pending(std::shared_ptr<MpiOperation> operation) {
-  return Pending([operation = std::move(operation)] { complete(operation); });
+  return Pending([operation] { complete(operation); },
+                 [operation] { return is_complete(*operation); });
 }
 
 }  // namespace pleat::comm::detail

@@ -40,6 +40,9 @@ struct MpiOperation {
 /// to it.
 bool complete(const std::shared_ptr<MpiOperation>& operation);
 
+/// \brief Whether all requests are done, without waiting.
+bool is_complete(MpiOperation& operation);
+
 /// \brief Waits with complete().
 Pending pending(std::shared_ptr<MpiOperation> operation);
 

@@ -24,7 +24,9 @@ int Pipeline<T>::tag(std::int64_t round, std::int64_t chunk, Work work) const {
 template <class T>
 typename Pipeline<T>::Slot& Pipeline<T>::take_slot(std::int64_t round, std::int64_t chunk) {
   for (auto& slot : slots_) {
-    if (slot->round >= 0) continue;
+    // A slot whose messages have not left is passed over: to wait for them here could wait
+    // for a stage that waits for this one.
+    if (slot->round >= 0 || !slot->sent_output.ready() || !slot->sent_gradient.ready()) continue;
     slot->sent_output.wait();
     slot->sent_gradient.wait();
     slot->round = round;

@@ -72,7 +72,8 @@ Pending keep_until_done(Pending exchange, const Host& host_N) {
     return exchange;
   } else {
     const auto shared = std::make_shared<Pending>(std::move(exchange));
-    return Pending([shared, host_N] { shared->wait(); });
+    return Pending([shared, host_N] { shared->wait(); },
+                   [shared] { return shared->ready(); });
   }
 }
 
