@@ -24,28 +24,49 @@ std::size_t Arena::capacity() const {
   return bytes;
 }
 
+void Arena::add_chunk(std::size_t bytes) {
+  chunks_.emplace_back(
+      Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::Arena::" + name_), bytes);
+  advise_huge_pages(chunks_.back().data(), bytes);
+  begins_.push_back(0);
+  ++allocations_;
+}
+
 void* Arena::take_bytes(std::size_t bytes) {
   const std::size_t needed = round_up(std::max<std::size_t>(bytes, 1));
+  std::size_t used_before = 0;
   // A chunk that is too small for this request is skipped; the stack order stays intact.
-  while (current_.chunk < chunks_.size()) {
+  for (;;) {
+    if (current_.chunk == chunks_.size()) {
+      add_chunk(std::max(needed + kAlignment, kSmallestChunk));
+      begins_.back() = used_before;
+    }
     auto& chunk = chunks_[current_.chunk];
     const auto base = reinterpret_cast<std::uintptr_t>(chunk.data());
     const std::size_t start = round_up(base + current_.used) - base;
     if (start + needed <= chunk.extent(0)) {
       current_.used = start + needed;
+      highest_ = std::max(highest_, begins_[current_.chunk] + current_.used);
       return chunk.data() + start;
     }
+    used_before = begins_[current_.chunk] + current_.used;
     ++current_.chunk;
+    if (current_.chunk < chunks_.size()) begins_[current_.chunk] = used_before;
     current_.used = 0;
   }
-  const std::size_t size = std::max(needed + kAlignment, kSmallestChunk);
-  chunks_.emplace_back(
-      Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::Arena::" + name_), size);
-  advise_huge_pages(chunks_.back().data(), size);
-  const auto base = reinterpret_cast<std::uintptr_t>(chunks_.back().data());
-  const std::size_t start = round_up(base) - base;
-  current_.used = start + needed;
-  return chunks_.back().data() + start;
+}
+
+void Arena::reset(const Mark& mark) {
+  current_ = mark;
+  if (mark.chunk == 0 && mark.used == 0 && chunks_.size() > 1) merge_chunks();
+}
+
+/// A sixteenth of reserve, so that sizes that vary do not make it grow again and again.
+void Arena::merge_chunks() {
+  const std::size_t bytes = round_up(highest_ + highest_ / 16 + kAlignment);
+  chunks_.clear();
+  begins_.clear();
+  add_chunk(std::max(bytes, kSmallestChunk));
 }
 
 }  // namespace pleat

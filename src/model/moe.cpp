@@ -77,24 +77,26 @@ void accumulate(const ExecSpace& exec, const DeviceView<double, 1>& statistics_C
       });
 }
 
-/// dropped() += pairs that were chosen but are not sent.
+/// dropped() += pairs that were chosen but are not sent. Whole numbers: any order gives
+/// the same.
 void count_dropped(const ExecSpace& exec,
                    const DeviceView<const std::int32_t, 2>& index_TK,
-                   const DeviceView<const std::int32_t, 2>& sent_TK,
+                   const DeviceView<const std::int32_t, 2>& sent_TK, Arena& scratch,
                    const DeviceView<double, 0>& dropped) {
-  const auto choices = static_cast<std::int64_t>(index_TK.extent(1));
-  const auto pairs = static_cast<std::int64_t>(index_TK.size());
+  const ArenaScope scope(scratch);
+  const DeviceView<double, 0> count(scratch.take<double>(1).data());
+  const std::int32_t* const index = index_TK.data();
+  const std::int32_t* const sent = sent_TK.data();
+  Kokkos::parallel_reduce(
+      "pleat::model::count_dropped",
+      Kokkos::RangePolicy<ExecSpace>(exec, 0, index_TK.size()),
+      KOKKOS_LAMBDA(const std::size_t i, double& sum) {
+        sum += index[i] >= 0 && sent[i] < 0 ? 1.0 : 0.0;
+      },
+      count);
   Kokkos::parallel_for(
-      "pleat::model::count_dropped", Kokkos::RangePolicy<ExecSpace>(exec, 0, 1),
-      KOKKOS_LAMBDA(const int) {
-        std::int64_t count = 0;
-        for (std::int64_t i = 0; i < pairs; ++i) {
-          const auto t = i / choices;
-          const auto k = i % choices;
-          count += index_TK(t, k) >= 0 && sent_TK(t, k) < 0 ? 1 : 0;
-        }
-        dropped() += static_cast<double>(count);
-      });
+      "pleat::model::add_dropped", Kokkos::RangePolicy<ExecSpace>(exec, 0, 1),
+      KOKKOS_LAMBDA(const int) { dropped() += count(); });
 }
 
 /// Statistics of the balance over all ranks of the scope, and the losses.
@@ -137,7 +139,8 @@ void drop(const Context& context, const plan::MoeConfig& moe, const MicroBatch& 
   drop_over_capacity<T>(context, moe, batch, activations.index_TK, activations.weight_TK,
                         activations.sent_TK);
   if (sums == nullptr) return;
-  count_dropped(context.exec, activations.index_TK, activations.sent_TK, sums->dropped);
+  count_dropped(context.exec, activations.index_TK, activations.sent_TK, context.scratch,
+                sums->dropped);
 }
 
 /// Logits, choices and weights; statistics and losses of the balance.

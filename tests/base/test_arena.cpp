@@ -82,6 +82,20 @@ TEST(Arena, TheSteadyStateAllocatesNothing) {
   EXPECT_EQ(arena.capacity(), capacity);
 }
 
+TEST(Arena, ChunksBecomeOneWhenAllIsGivenBack) {
+  Arena arena("test");
+  constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
+  // Each step needs a little more than the one before, as rows at experts do.
+  for (std::int64_t extra = 0; extra < 8; ++extra) {
+    const ArenaScope scope(arena);
+    for (int tensor = 0; tensor < 4; ++tensor) {
+      arena.take<std::byte>(4 * kMebibyte + extra * 4096);
+    }
+  }
+  EXPECT_LE(arena.capacity(), static_cast<std::size_t>(18 * kMebibyte)) << "16 MiB at once";
+  EXPECT_LE(arena.allocations(), 5U) << "four pieces, then one";
+}
+
 TEST(Arena, CapacityIsWhatTheChunksHold) {
   Arena arena("test");
   EXPECT_EQ(arena.capacity(), 0U);

@@ -97,12 +97,14 @@ TEST(Memory, GrowsLinearlyWithTheSequence) {
   }
 }
 
-TEST(Memory, IsTakenInTheFirstStepAlone) {
+/// The second step merges what the first one took piece by piece.
+TEST(Memory, IsTakenInTheFirstTwoStepsAlone) {
   for (const Recompute recompute :
        {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     const plan::ModelConfig config = wide_model();
     ModelProblem<float> problem(config, 512, recompute);
     problem.set_weights(random_weights(config, 0.1, 7));
+    problem.step(random_batch(2, 512, config.vocab, 71));
     problem.step(random_batch(2, 512, config.vocab, 72));
     const auto allocations = problem.workspace_allocations();
     for (std::uint64_t seed = 73; seed < 76; ++seed) {

@@ -17,9 +17,11 @@ namespace pleat {
 /// \brief A stack of device memory.
 ///
 /// Tensors are taken with take() and all given back at once by going back to a mark, which
-/// ArenaScope does at the end of a block. The first steps may add chunks; later ones find
-/// their memory there, so a step in its steady state allocates nothing (`allocations()` is
-/// what the test counts). Not for several threads at once.
+/// ArenaScope does at the end of a block. The first steps may add chunks; when everything has
+/// been given back, several chunks are replaced by a single one for all that was held at once.
+/// Later steps find their memory there, so a step in its steady state allocates nothing
+/// (`allocations()` is what the test counts), also where sizes vary a little from step to step.
+/// Not for several threads at once.
 class Arena {
  public:
   explicit Arena(std::string name) : name_(std::move(name)) {}
@@ -40,20 +42,26 @@ class Arena {
     std::size_t used = 0;
   };
   Mark mark() const { return current_; }
-  /// \brief Gives back everything that was taken after the mark.
-  void reset(const Mark& mark) { current_ = mark; }
+  /// \brief Gives back everything that was taken after the mark; no work that is queued on a
+  /// host thread may still use it.
+  void reset(const Mark& mark);
 
   /// \brief Bytes held, used or not.
   std::size_t capacity() const;
   /// \brief How many chunks were ever allocated.
-  std::size_t allocations() const { return chunks_.size(); }
+  std::size_t allocations() const { return allocations_; }
 
  private:
   void* take_bytes(std::size_t bytes);
+  void add_chunk(std::size_t bytes);
+  void merge_chunks();
 
   std::string name_;
   std::vector<DeviceView<std::byte, 1>> chunks_;
+  std::vector<std::size_t> begins_;  ///< bytes that the chunks before each one hold in use
   Mark current_;
+  std::size_t highest_ = 0;  ///< most bytes in use at once, gaps at the ends of chunks left out
+  std::size_t allocations_ = 0;
 };
 
 /// \brief Gives back at the end of its block what was taken inside it.
