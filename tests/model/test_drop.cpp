@@ -143,7 +143,7 @@ Values drop(const comm::Grid& grid, const plan::MoeConfig& moe, const Choices& c
   const ExecSpace exec;
   Arena saved("saved"), scratch("scratch");
   PhaseTimes times;
-  const model::Context model_context{exec, grid, saved, scratch, times};
+  const model::Context model_context{exec, grid, saved, saved, scratch, times};
   const auto rows = static_cast<Index>(own.size());
   const auto sent_TK = to_device<std::int32_t>(Values(index.size(), 9.0), rows, kK);
   model::drop_over_capacity<T>(model_context, moe, batch_of(context, tensor, tensor_rank),
