@@ -12,10 +12,10 @@
 #include "pleat/comm/grid.hpp"
 #include "pleat/comm/text.hpp"
 #include "pleat/io/checkpoint.hpp"
-#include "pleat/io/hugging_face.hpp"
 #include "pleat/train/engine.hpp"
 #include "pleat/train/gradient_file.hpp"
 #include "pleat/train/grid_choice.hpp"
+#include "pleat/train/initial_weights.hpp"
 #include "pleat/train/learning_rate.hpp"
 #include "pleat/train/machine.hpp"
 #include "pleat/train/metrics.hpp"
@@ -44,7 +44,6 @@ class Trainer {
   void run();
 
  private:
-  void load_initial_weights();
   void load_resumed(const std::string& checkpoint);
   void open_folder();
   std::string find_checkpoint();
@@ -92,27 +91,6 @@ Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, Log& log)
       progress_(config.run.steps) {}
 
 template <class T>
-void Trainer<T>::load_initial_weights() {
-  const std::string& init = config_.model_init;
-  if (init.empty()) {
-    engine_.initialise();
-    return;
-  }
-  const tensor::FlatTensors<T> weights = engine_.store().whole_weights();
-  if (io::is_hugging_face_folder(init)) {
-    hugging_face_config_ = io::read_hugging_face_config(init).text;
-    // These families know no router bias; it begins at zero.
-    plan::ModelConfig known = config_.model;
-    known.moe.bias_update_rate = 0.0;
-    io::load_hugging_face_weights<T>(init, *model::parameter_layout(known), weights);
-  } else {
-    hugging_face_config_ =
-        io::load_parameters<T>(init, *whole_layout_, weights).hugging_face_config;
-  }
-  engine_.store().set_weights(weights);
-}
-
-template <class T>
 void Trainer<T>::load_resumed(const std::string& checkpoint) {
   ParameterStore<T>& store = engine_.store();
   const Optimizer<T>& optimizer = engine_.optimizer();
@@ -148,7 +126,7 @@ void Trainer<T>::open_folder() {
   const std::string checkpoint = find_checkpoint();
   // Everything that can be wrong with the inputs shows here, before anything is written.
   if (checkpoint.empty()) {
-    load_initial_weights();
+    hugging_face_config_ = load_initial_weights<T>(config_, engine_);
   } else {
     load_resumed(checkpoint);
   }

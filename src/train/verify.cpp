@@ -8,10 +8,9 @@
 
 #include "pleat/base/error.hpp"
 #include "pleat/comm/text.hpp"
-#include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
-#include "pleat/io/hugging_face.hpp"
 #include "pleat/train/grid_choice.hpp"
+#include "pleat/train/initial_weights.hpp"
 #include "pleat/train/learning_rate.hpp"
 
 namespace pleat::train {
@@ -105,21 +104,6 @@ void require_mapping_independence(const RunConfig& config, const comm::GridShape
                 config.batch.global / shape.degree(Axis::kData));
 }
 
-void load_start(const RunConfig& config, Engine<double>& engine) {
-  if (config.model_init.empty()) {
-    engine.initialise();
-    return;
-  }
-  const auto whole = model::parameter_layout(config.model);
-  const auto weights = engine.store().whole_weights();
-  if (io::is_hugging_face_folder(config.model_init)) {
-    io::load_hugging_face_weights<double>(config.model_init, *whole, weights);
-  } else {
-    io::load_parameters<double>(config.model_init, *whole, weights);
-  }
-  engine.store().set_weights(weights);
-}
-
 Reference::Reference(const RunConfig& config, std::int64_t steps, const io::TokenData& data,
                      MPI_Comm world)
     : world_(world),
@@ -140,7 +124,7 @@ Reference::Reference(const RunConfig& config, std::int64_t steps, const io::Toke
 void Reference::run(const RunConfig& config, const io::TokenData& data) {
   const comm::Grid grid;
   Engine<double> engine(config, grid);
-  load_start(config, engine);
+  load_initial_weights<double>(config, engine);
   Kokkos::deep_copy(start_.flat(), engine.store().whole_weights().flat());
   const auto losses = Kokkos::create_mirror_view(losses_S5_);
   const auto samples = Kokkos::create_mirror_view(samples_S_);
@@ -194,7 +178,7 @@ VerifyReport Reference::compare(const RunConfig& config, const io::TokenData& da
   require_mapping_independence(config, shape);
   const comm::Grid grid(world_, shape);
   Engine<double> engine(config, grid);
-  load_start(config, engine);
+  load_initial_weights<double>(config, engine);
   const auto losses =
       Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), losses_S5_);
   const auto samples =

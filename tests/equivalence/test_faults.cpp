@@ -14,15 +14,7 @@ namespace {
 
 constexpr double kTolerance = 1.0e-10;
 
-struct Degrees {
-  std::int64_t pipeline = 1;
-  std::int64_t context = 1;
-  std::int64_t tensor = 1;
-  std::int64_t expert = 1;
-  std::int64_t expert_tensor = 1;
-};
-
-train::RunConfig on(train::RunConfig config, const Degrees& degrees) {
+train::RunConfig on(train::RunConfig config, const comm::Degrees& degrees) {
   config.parallel.pipeline = degrees.pipeline;
   config.parallel.context = degrees.context;
   config.parallel.tensor = degrees.tensor;
@@ -31,7 +23,6 @@ train::RunConfig on(train::RunConfig config, const Degrees& degrees) {
   return config;
 }
 
-/// \param reference  the same model, on one rank
 void expect_same(const train::RunConfig& config) {
   const RaggedTokens data(config.model.vocab, config.run.seed);
   const train::Reference reference(config, config.run.steps, data, world());

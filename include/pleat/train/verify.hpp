@@ -46,9 +46,6 @@ struct VerifyReport {
 /// on a data rank)
 void require_mapping_independence(const RunConfig& config, const comm::GridShape& shape);
 
-/// \brief Weights that a run starts from: random ones, or model.init. Collective.
-void load_start(const RunConfig& config, Engine<double>& engine);
-
 /// \brief The steps on one rank, computed by the first rank and known to all.
 class Reference {
  public:
