@@ -66,6 +66,7 @@ void Arena::merge_chunks() {
   const std::size_t bytes = round_up(highest_ + highest_ / 16 + kAlignment);
   chunks_.clear();
   begins_.clear();
+  return_freed_memory();
   add_chunk(std::max(bytes, kSmallestChunk));
 }
 

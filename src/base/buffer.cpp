@@ -7,6 +7,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace pleat {
 
@@ -20,6 +23,12 @@ void advise_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size
     const std::uintptr_t end = (begin + bytes) / kHugePage * kHugePage;
     if (end > first) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
   }
+#endif
+}
+
+void return_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
 #endif
 }
 

@@ -16,6 +16,9 @@ using comm::GroupName;
 using tensor::Bucket;
 using tensor::Range;
 
+/// The buckets of about two layers.
+constexpr std::size_t kReductionsUnderWay = 6;
+
 /// From the first bucket of a unit to its last; empty where the rank lacks it.
 Range unit_range(const tensor::ParameterLayout& layout, std::int64_t unit) {
   Range range;
@@ -194,6 +197,11 @@ template <class T>
 void ParameterStore<T>::reduce(std::size_t bucket) {
   const Bucket& b = layout_->buckets()[bucket];
   if (b.shards == 1) return;
+  // MPI holds a copy of what it reduces, so only the last few buckets may be under way.
+  if (pending_.size() == kReductionsUnderWay) {
+    pending_.front().wait();
+    pending_.pop_front();
+  }
   const tensor::FlatTensors<T>& gradients = unit_gradients_[static_cast<std::size_t>(b.unit)];
   pending_.push_back(
       group(b.group).start_reduce_scatter(gradients.part(b.range), gradient_shard(bucket)));

@@ -16,6 +16,9 @@ namespace pleat {
 /// called before the memory is first touched.
 void advise_huge_pages(void* memory, std::size_t bytes);
 
+/// \brief Gives memory that was freed back to the system, where the C library keeps it.
+void return_freed_memory();
+
 /// \brief A zero-filled buffer in the memory of the device.
 template <class T>
 DeviceView<T, 1> make_buffer(const std::string& label, std::size_t size) {

@@ -11,6 +11,7 @@
 /// layer at a time is gathered (ZeRO-3).
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -105,7 +106,7 @@ class ParameterStore {
   model::ModelTensors<T> gradient_views_;
   model::UnitHooks hooks_;
   std::vector<std::int64_t> backwards_left_;  ///< by unit
-  std::vector<comm::Pending> pending_;
+  std::deque<comm::Pending> pending_;
 };
 
 }  // namespace pleat::train
