@@ -16,8 +16,8 @@ using comm::GroupName;
 using tensor::Bucket;
 using tensor::Range;
 
-/// The buckets of about two layers.
-constexpr std::size_t kReductionsUnderWay = 6;
+/// The experts of one layer and what comes after them.
+constexpr std::size_t kReductionsUnderWay = 2;
 
 /// From the first bucket of a unit to its last; empty where the rank lacks it.
 Range unit_range(const tensor::ParameterLayout& layout, std::int64_t unit) {
