@@ -2,6 +2,7 @@
 #include "pleat/comm/grid_shape.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "pleat/base/error.hpp"
@@ -12,53 +13,90 @@ namespace {
 /// Of a degree and of the rank count; the product of three does not overflow.
 constexpr std::int64_t kLargest = std::int64_t{1} << 20;
 
+using Fits = std::function<bool(const Degrees&)>;
+
 /// A degree of one grid that the deck sets.
 struct Factor {
   Axis axis;
-  std::int64_t degree;
+  std::int64_t Degrees::*field;
 };
 
-/// The divisor of n that is nearest to the value; the smaller of two.
-std::int64_t nearest_divisor(std::int64_t n, std::int64_t value) {
-  std::int64_t nearest = 1;
-  for (std::int64_t d = 1; d <= n; ++d) {
-    if (n % d == 0 && std::abs(d - value) < std::abs(nearest - value)) nearest = d;
+/// The degrees of one grid.
+struct Factors {
+  const char* layers;
+  std::array<Factor, 3> factors;
+
+  std::int64_t product(const Degrees& degrees) const {
+    std::int64_t product = 1;
+    for (const Factor& factor : factors) product *= degrees.*factor.field;
+    return product;
+  }
+};
+
+constexpr Factors kAttentionFactors{"attention",
+                                    {{{Axis::kPipeline, &Degrees::pipeline},
+                                      {Axis::kContext, &Degrees::context},
+                                      {Axis::kTensor, &Degrees::tensor}}}};
+constexpr Factors kMoeFactors{"MoE",
+                              {{{Axis::kPipeline, &Degrees::pipeline},
+                                {Axis::kExpert, &Degrees::expert},
+                                {Axis::kExpertTensor, &Degrees::expert_tensor}}}};
+
+/// The degree nearest to the given one with which both grids fill the ranks and that fits the
+/// model, the smaller of two; 0: none.
+std::int64_t nearest_degree(const Degrees& degrees, const Factor& factor, std::int64_t ranks,
+                            const Fits& fits) {
+  std::int64_t nearest = 0;
+  const std::int64_t value = degrees.*factor.field;
+  for (std::int64_t d = 1; d <= ranks; ++d) {
+    Degrees other = degrees;
+    other.*factor.field = d;
+    if (ranks % kAttentionFactors.product(other) != 0) continue;
+    if (ranks % kMoeFactors.product(other) != 0) continue;
+    if (nearest > 0 && std::abs(d - value) >= std::abs(nearest - value)) continue;
+    if (!fits || fits(other)) nearest = d;
   }
   return nearest;
 }
 
-/// Rank counts around `ranks`, and other values of single degrees, that fill the grid.
-std::string legal_choices(const std::array<Factor, 3>& factors, std::int64_t product,
-                          std::int64_t ranks) {
-  const std::int64_t above = (ranks / product + 1) * product;
-  std::string text = fmt::format("--ranks {}", above);
-  if (above > product) text = fmt::format("--ranks {} or {}", above - product, above);
-  for (const Factor& factor : factors) {
-    const std::int64_t others = product / factor.degree;
-    if (factor.degree == 1 || ranks % others != 0) continue;
-    text += fmt::format(", or parallel.{} = {}", axis_name(factor.axis),
-                        nearest_divisor(ranks / others, factor.degree));
+/// Rank counts around `ranks`, and other values of single degrees, that fill both grids.
+std::string legal_choices(const Degrees& degrees, const Factors& grid, std::int64_t ranks,
+                          const Fits& fits) {
+  const std::int64_t attention = std::min(kAttentionFactors.product(degrees), kLargest);
+  const std::int64_t moe = std::min(kMoeFactors.product(degrees), kLargest);
+  const std::int64_t both = std::lcm(attention, moe);
+  const std::int64_t above = (ranks / both + 1) * both;
+  std::string text = fmt::format("{} ranks", above);
+  if (above > both) text = fmt::format("{} or {} ranks", above - both, above);
+  for (const Factor& factor : grid.factors) {
+    if (degrees.*factor.field == 1) continue;
+    const std::int64_t nearest = nearest_degree(degrees, factor, ranks, fits);
+    if (nearest == 0) continue;
+    text += fmt::format(", or parallel.{} = {}", axis_name(factor.axis), nearest);
   }
   return text;
 }
 
-/// The degree that is left for the replicas of the grid.
-std::int64_t fill(const char* layers, const std::array<Factor, 3>& factors,
-                  std::int64_t ranks) {
-  std::int64_t product = 1;
-  for (const Factor& factor : factors) {
-    PLEAT_REQUIRE(factor.degree >= 1 && factor.degree <= kLargest, InputError, "PL0801",
-                  "parallel.{} = {}: expected 1 to {}", axis_name(factor.axis),
-                  factor.degree, kLargest);
-    product *= factor.degree;
+void check_degrees(const Degrees& degrees, const Factors& grid) {
+  for (const Factor& factor : grid.factors) {
+    PLEAT_REQUIRE(degrees.*factor.field >= 1 && degrees.*factor.field <= kLargest, InputError,
+                  "PL0801", "parallel.{} = {}: expected 1 to {}", axis_name(factor.axis),
+                  degrees.*factor.field, kLargest);
   }
+}
+
+/// The degree that is left for the replicas of the grid.
+std::int64_t fill(const Degrees& degrees, const Factors& grid, std::int64_t ranks,
+                  const Fits& fits) {
+  const std::int64_t product = grid.product(degrees);
+  const auto& f = grid.factors;
   PLEAT_REQUIRE(
       ranks % product == 0, InputError, "PL0802",
       "the grid of the {} layers does not fill {} ranks: {} = {}, {} = {} and {} = {} "
       "need a multiple of {}\nHINT: the nearest legal choices are {}.",
-      layers, ranks, axis_name(factors[0].axis), factors[0].degree,
-      axis_name(factors[1].axis), factors[1].degree, axis_name(factors[2].axis),
-      factors[2].degree, product, legal_choices(factors, product, ranks));
+      grid.layers, ranks, axis_name(f[0].axis), degrees.*f[0].field, axis_name(f[1].axis),
+      degrees.*f[1].field, axis_name(f[2].axis), degrees.*f[2].field, product,
+      legal_choices(degrees, grid, ranks, fits));
   return ranks / product;
 }
 
@@ -72,19 +110,14 @@ const std::array<Axis, 4>& grid_of(Axis axis) {
 
 }  // namespace
 
-GridShape::GridShape(const Degrees& d, std::int64_t ranks) : ranks_(ranks), degree_{} {
+GridShape::GridShape(const Degrees& d, std::int64_t ranks, const Fits& fits)
+    : ranks_(ranks), degree_{} {
   PLEAT_REQUIRE(ranks >= 1 && ranks <= kLargest, InputError, "PL0801",
                 "{} ranks: expected 1 to {}", ranks, kLargest);
-  const std::int64_t data = fill("attention",
-                                 {{{Axis::kPipeline, d.pipeline},
-                                   {Axis::kContext, d.context},
-                                   {Axis::kTensor, d.tensor}}},
-                                 ranks);
-  const std::int64_t expert_data = fill("MoE",
-                                        {{{Axis::kPipeline, d.pipeline},
-                                          {Axis::kExpert, d.expert},
-                                          {Axis::kExpertTensor, d.expert_tensor}}},
-                                        ranks);
+  check_degrees(d, kAttentionFactors);
+  check_degrees(d, kMoeFactors);
+  const std::int64_t data = fill(d, kAttentionFactors, ranks, fits);
+  const std::int64_t expert_data = fill(d, kMoeFactors, ranks, fits);
   degree_ = {d.pipeline,  data,     d.context,      d.tensor,
              expert_data, d.expert, d.expert_tensor};
 }

@@ -20,6 +20,14 @@ using Range = Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<Index>>;
 template <class A>
 using Key = std::conditional_t<sizeof(A) == 4, std::uint32_t, std::uint64_t>;
 
+/// \brief The bits of a weight, rounded to 33 (fp32: 17) significant ones.
+template <class A>
+KOKKOS_INLINE_FUNCTION Key<A> key_of(A weight) {
+  constexpr int kDropped = sizeof(A) == 4 ? 7 : 20;
+  const auto bits = Kokkos::bit_cast<Key<A>>(weight);
+  return (bits + (Key<A>(1) << (kDropped - 1))) >> kDropped;
+}
+
 // A bin holds the pairs of one expert in one group, in their order. It keeps those with a
 // key above the threshold and those with the threshold itself among its first `limit`
 // pairs.
@@ -66,8 +74,7 @@ void sort_keys(const ExecSpace& exec, bool by_weight,
       KOKKOS_LAMBDA(Index pair) {
         const Index row = row_NK.data()[pair];
         if (row < 0) return;
-        key_R(row) =
-            by_weight ? Kokkos::bit_cast<Key<A>>(weight_NK.data()[pair]) : Key<A>(0);
+        key_R(row) = by_weight ? key_of(weight_NK.data()[pair]) : Key<A>(0);
       });
 }
 

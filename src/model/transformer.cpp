@@ -40,9 +40,11 @@ std::int64_t padded_rows(const plan::MoeConfig& moe, const TransformerOptions& o
 }
 
 template <class T>
-std::unique_ptr<const Dispatcher<T>> dispatcher_of(const plan::MoeConfig& moe,
+std::unique_ptr<const Dispatcher<T>> dispatcher_of(const plan::ModelConfig& model,
                                                    const TransformerOptions& options,
                                                    const comm::Grid& grid) {
+  const plan::MoeConfig& moe = model.moe;
+  if (!model.has_moe_layers()) return make_local_dispatcher<T>(moe.experts);
   return make_dispatcher<T>(options.dispatcher, moe.experts, grid,
                             padded_rows(moe, options, grid));
 }
@@ -60,7 +62,7 @@ Transformer<T>::Transformer(const Placement& placement, const comm::Grid& grid,
           context_positions(options.sequence, grid.degree(Axis::kContext),
                             grid.coordinate(Axis::kContext)),
           placement.whole.head_dim, placement.whole.rope_theta)),
-      dispatcher_(dispatcher_of<T>(placement.whole.moe, options, grid)),
+      dispatcher_(dispatcher_of<T>(placement.whole, options, grid)),
       largest_vocab_(slice_of(placement.whole.vocab, grid.degree(Axis::kTensor), 0).count),
       workspace_(std::make_unique<Workspace>()) {}
 

@@ -34,7 +34,8 @@ reads and checks it without running, `pleat params` prints this page's tables.
   output folder and into each checkpoint; it can be run again as it is.
 - **Restart** tells how a run that continues from a checkpoint treats a change: *free*
   keys may change, with *warns* the run goes on but is no longer the one that was begun,
-  *refused* keys belong to a new run.
+  *refused* keys belong to a new run. This version refuses other tensor shapes and leaves the
+  rest to you.
 
 )";
 

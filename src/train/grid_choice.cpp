@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "pleat/base/error.hpp"
+#include "pleat/base/random.hpp"
+#include "pleat/comm/communicator.hpp"
 #include "pleat/train/pipeline_schedule.hpp"
 
 namespace pleat::train {
@@ -35,6 +37,22 @@ void count_in_flight(const std::vector<PipelineTask>& tasks, plan::StageLoad& lo
   }
 }
 
+/// Whether the model can be cut by these degrees.
+bool fits_model(const RunConfig& config, const comm::Degrees& degrees) {
+  plan::Mapping mapping = mapping_of(config);
+  mapping.pipeline = degrees.pipeline;
+  mapping.context = degrees.context;
+  mapping.tensor = degrees.tensor;
+  mapping.expert = degrees.expert;
+  mapping.expert_tensor = degrees.expert_tensor;
+  try {
+    plan::validate_mapping(config.model, batch_of(config), mapping);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 plan::Batch batch_of(const RunConfig& config) {
@@ -63,7 +81,9 @@ comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks) {
   const ParallelSection& parallel = config.parallel;
   const comm::GridShape grid({parallel.pipeline, parallel.context, parallel.tensor,
                               parallel.expert, parallel.expert_tensor},
-                             ranks);
+                             ranks, [&](const comm::Degrees& other) {
+                               return fits_model(config, other);
+                             });
   plan::validate_mapping(config.model, batch_of(config), mapping_of(config, grid));
   return grid;
 }
@@ -78,6 +98,18 @@ std::vector<std::int64_t> stage_layout(const RunConfig& config) {
 model::Placement placement_of(const RunConfig& config, const comm::GridShape& grid,
                               std::int64_t rank) {
   return model::make_placement(config.model, grid, rank, stage_layout(config));
+}
+
+void require_same_deck(const RunConfig& config, MPI_Comm world) {
+  const auto ranks = comm::make_mpi_communicator(world, "deck");
+  // 62 bits, so that the negative is a number too.
+  const auto hash = static_cast<std::int64_t>(hash_name(config.resolved_deck) >> 2);
+  const std::int64_t largest = ranks->all_reduce_value(hash, comm::Reduction::kMax);
+  const std::int64_t smallest = -ranks->all_reduce_value(-hash, comm::Reduction::kMax);
+  PLEAT_REQUIRE(largest == smallest, InputError, "PL0722",
+                "the ranks of this job read different decks\n"
+                "HINT: give all of them the same deck, the same overrides and the same files; is a "
+                "copy on one node out of date?");
 }
 
 std::int64_t micro_batches_per_rank(const RunConfig& config, std::int64_t data_ranks) {

@@ -280,7 +280,7 @@ void Trainer<T>::report_traffic() const {
     for (std::size_t i = 0; i < comm::kExchanges; ++i) {
       const comm::Traffic::Entry& entry = traffic.entries[i];
       if (entry.calls == 0) continue;
-      log_.info("sent per step  {:<20} {:<15} {:>8.1f} calls {:>9}B", group,
+      log_.info("rank 0 sent per step, checkpoints and validation included: {:<20} {:<15} {:>8.1f} calls {:>9}B", group,
                 comm::exchange_name(static_cast<comm::Exchange>(i)),
                 static_cast<double>(entry.calls) / steps, format_count(entry.bytes / steps));
     }
@@ -297,6 +297,7 @@ void Trainer<T>::finish() const {
 }  // namespace
 
 ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
+  require_same_deck(config, runtime.world());
   const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()));
   if (config.precision.compute == Precision::kFp64) {
     Trainer<double>(config, grid, log).run();

@@ -89,7 +89,8 @@ double VerifyReport::largest() const {
 
 void require_mapping_independence(const RunConfig& config, const comm::GridShape& shape) {
   const plan::DropConfig& drop = config.model.moe.drop;
-  PLEAT_REQUIRE(!drop.active() || drop.scope == plan::DropScope::kSequence,
+  const bool shared = shape.degree(Axis::kContext) * shape.degree(Axis::kTensor) > 1;
+  PLEAT_REQUIRE(!drop.active() || drop.scope == plan::DropScope::kSequence || !shared,
                 InputError, "PL0721",
                 "moe.drop.scope = \"subsequence\" shares an expert's capacity out among the ranks "
                 "that hold a sequence, so that what is dropped depends on the mapping\n"

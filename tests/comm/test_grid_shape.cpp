@@ -136,12 +136,12 @@ TEST(GridShape, NamesTheBrokenRuleAndTheNearestChoices) {
   EXPECT_THAT(attention, HasSubstr("PL0802"));
   EXPECT_THAT(attention, HasSubstr("attention layers does not fill 12 ranks"));
   EXPECT_THAT(attention, HasSubstr("multiple of 8"));
-  EXPECT_THAT(attention, HasSubstr("--ranks 8 or 16"));
+  EXPECT_THAT(attention, HasSubstr("8 or 16 ranks"));
   EXPECT_THAT(attention, HasSubstr("parallel.tensor = 3"));
 
   const std::string moe = message_of({.expert = 8}, 6);
   EXPECT_THAT(moe, HasSubstr("MoE layers does not fill 6 ranks"));
-  EXPECT_THAT(moe, HasSubstr("--ranks 8, or parallel.expert = 6"));
+  EXPECT_THAT(moe, HasSubstr("8 ranks, or parallel.expert = 6"));
 }
 
 TEST(GridShape, RejectsDegreesOutOfRange) {

@@ -87,6 +87,13 @@ Values random_weights(std::size_t count, double levels) {
   return weight;
 }
 
+/// \brief To so many significant bits: weights that the kernel tells apart.
+double rounded(double value, int bits) {
+  int exponent = 0;
+  const double mantissa = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   const std::tuple<RowGroups, Index> rows[] = {
@@ -116,7 +123,7 @@ TYPED_TEST(Capacity, EqualsASort) {
     const Values index = random_choices(c);
     for (const double levels : {1.0, 4.0, 1.0e6}) {
       Values weight = random_weights(index.size(), levels);
-      for (double& value : weight) value = static_cast<double>(static_cast<A>(value));
+      for (double& value : weight) value = rounded(value, sizeof(A) == 4 ? 17 : 33);
       const Values expected = reference(c, index, weight);
       expect_same(mark<A>(ExecSpace(), c, index, weight), expected, "sent_NK");
       expect_same(mark<A>(one_thread(), c, index, weight), expected,
@@ -138,6 +145,19 @@ TYPED_TEST(Capacity, HandWorked) {
   expect_same(mark<A>(ExecSpace(), c, index, weight), {0.0, 0.0, -1.0, 1.0}, "position");
   c.rows = {2, 2, 0};  // capacity 1 of each group
   expect_same(mark<A>(ExecSpace(), c, index, weight), {0.0, -1.0, 0.0, 1.0}, "groups");
+}
+
+/// What only rounding tells apart goes by position, on every mapping.
+TYPED_TEST(Capacity, WeightsThatDifferByRoundingAreTies) {
+  using A = TypeParam;
+  const Case c{{1, 0.5, true}, {1, 4, 0}, 4, 1};
+  const double up = static_cast<double>(std::nextafter(A(0.3), A(1)));
+  const double down = static_cast<double>(std::nextafter(A(0.3), A(0)));
+  for (const Values& weight : {Values{0.3, 0.3, 0.3, 0.3}, Values{down, 0.3, up, up},
+                               Values{up, down, 0.3, up}, Values{down, down, up, 0.3}}) {
+    expect_same(mark<A>(ExecSpace(), c, {0.0, 0.0, 0.0, 0.0}, weight), {0.0, 0.0, -1.0, -1.0},
+                "ties");
+  }
 }
 
 TYPED_TEST(Capacity, NothingToRoute) {

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "pleat/comm/axis.hpp"
@@ -34,7 +35,9 @@ class GridShape {
   /// \brief Both grids over `ranks` ranks.
   /// \throws InputError PL0801 (degree or rank count out of range), PL0802 (a grid does
   /// not fill the ranks; names the nearest legal choices)
-  GridShape(const Degrees& degrees, std::int64_t ranks);
+  /// \param fits  whether the model allows other degrees, for the choices that are named
+  GridShape(const Degrees& degrees, std::int64_t ranks,
+            const std::function<bool(const Degrees&)>& fits = {});
 
   std::int64_t ranks() const { return ranks_; }
   std::int64_t degree(Axis axis) const { return degree_[static_cast<std::size_t>(axis)]; }

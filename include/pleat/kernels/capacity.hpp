@@ -32,7 +32,9 @@ KOKKOS_INLINE_FUNCTION std::int64_t expert_capacity(const CapacityOptions& optio
 /// \brief sent_NK = index_NK, but -1 for the pairs that exceed what their expert takes of
 /// the rows of their group: expert_capacity of the rows of that group that lie here,
 /// padding or not. Pairs with index -1 take no place. Equal weights, and all pairs
-/// without by_weight, go by row, then by choice. No host synchronisation; the work is
+/// without by_weight, go by row, then by choice. Weights are compared to 33 (fp32: 17)
+/// significant bits: what is equal in exact arithmetic, as for a token that is repeated at
+/// the start of a sequence, must not be told apart by rounding, which depends on the mapping. No host synchronisation; the work is
 /// that of a few tens of passes over the pairs. \param weight_NK  not negative; may be
 /// empty without by_weight
 template <class A>

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <mpi.h>
+
 #include "pleat/comm/grid_shape.hpp"
 #include "pleat/model/placement.hpp"
 #include "pleat/plan/mapping.hpp"
@@ -19,6 +21,11 @@ namespace pleat::train {
 /// \brief Both grids of a run. Checks that they fill the ranks and that every axis
 /// divides what it cuts. \throws InputError PL0801, PL0802, PL0610, PL0622, PL0623
 comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks);
+
+/// \brief Checks that all ranks read the same deck, before they exchange anything else: a stale
+/// copy on one node would have them wait for each other. Collective.
+/// \throws InputError PL0722
+void require_same_deck(const RunConfig& config, MPI_Comm world);
 
 /// \brief The degrees of [parallel], chunks and layout; data and expert data are 1.
 plan::Mapping mapping_of(const RunConfig& config);
