@@ -58,12 +58,18 @@ double relative(double value, double reference, double scale) {
   return value == reference ? 0.0 : std::abs(value - reference) / scale;
 }
 
+double largest_element(const Host& x) {
+  double largest = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(x(i)));
+  return largest;
+}
+
 /// The largest difference of one parameter's box, relative to the whole tensor's largest
 /// element.
+/// \param least  scale of a tensor that is zero but for rounding
 double parameter_difference(const ParameterSpec& parameter, const Host& local,
-                            const Host& whole) {
-  double scale = 0.0;
-  for (std::size_t i = 0; i < whole.size(); ++i) scale = std::max(scale, std::abs(whole(i)));
+                            const Host& whole, double least) {
+  const double scale = std::max(largest_element(whole), least);
   double largest = 0.0;
   for (std::int64_t i = 0; i < parameter.local_count(); ++i) {
     largest = std::max(
@@ -155,11 +161,14 @@ void Reference::share() {
 
 Difference Reference::difference(const Tensors& local, const Tensors& whole,
                                  const std::string& what) const {
+  // A gradient that cancels to zero keeps the rounding of what it was formed from.
+  constexpr double kCancelled = 1.0e-5;
+  const double least = kCancelled * largest_element(host_copy(whole.flat()));
   Difference worst;
   for (const ParameterSpec& parameter : local.layout().parameters()) {
     const double found =
         parameter_difference(parameter, host_copy(local.flat(parameter)),
-                             host_copy(whole.flat(layout_->at(parameter.name))));
+                             host_copy(whole.flat(layout_->at(parameter.name))), least);
     enlarge(worst, {found, what + " " + parameter.name});
   }
   return worst;

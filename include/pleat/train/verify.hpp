@@ -18,7 +18,8 @@
 
 namespace pleat::train {
 
-/// \brief The largest difference of a kind, relative to the largest element of its tensor, and
+/// \brief The largest difference of a kind, relative to the largest element of its tensor (at
+/// least to 1e-5 of the largest of all tensors: one that cancels to zero is rounding), and
 /// where it is.
 struct Difference {
   double relative = 0.0;
