@@ -275,12 +275,14 @@ void Trainer<T>::save(std::int64_t step) {
 /// What the first rank has sent in an average step.
 template <class T>
 void Trainer<T>::report_traffic() const {
+  if (grid_.shape().ranks() == 1) return;
+  log_.info("sent by the first rank, per step (with checkpoints and validation):");
   const auto steps = static_cast<double>(config_.run.steps - first_step_ + 1);
   for (const auto& [group, traffic] : grid_.traffic()) {
     for (std::size_t i = 0; i < comm::kExchanges; ++i) {
       const comm::Traffic::Entry& entry = traffic.entries[i];
       if (entry.calls == 0) continue;
-      log_.info("rank 0 sent per step, checkpoints and validation included: {:<20} {:<15} {:>8.1f} calls {:>9}B", group,
+      log_.info("  {:<20} {:<15} {:>8.1f} calls {:>9}B", group,
                 comm::exchange_name(static_cast<comm::Exchange>(i)),
                 static_cast<double>(entry.calls) / steps, format_count(entry.bytes / steps));
     }
