@@ -296,12 +296,6 @@ std::int64_t Transformer<T>::first_non_finite(const ExecSpace& exec,
   return -1;
 }
 
-template <class T>
-std::size_t Transformer<T>::memory(const Flight<T>& flight) const {
-  return flight.kept.capacity() + workspace_->recomputed.capacity() +
-         workspace_->scratch.capacity();
-}
-
 template class Transformer<float>;
 template class Transformer<double>;
 

@@ -19,10 +19,6 @@ namespace {
 using comm::Axis;
 using comm::GroupName;
 
-bool is_global(const RunConfig& config) {
-  return config.model.moe.auxiliary_scope == plan::AuxiliaryScope::kGlobalBatch;
-}
-
 /// Held-out micro-batches that are loaded at once: enough to fill the pipeline.
 std::int64_t validation_micro_batches(const comm::Grid& grid) {
   return grid.degree(Axis::kData) * grid.degree(Axis::kPipeline);
@@ -60,6 +56,10 @@ std::string place_name(std::int64_t place, std::int64_t layers) {
 
 }  // namespace
 
+bool balances_global_batch(const RunConfig& config) {
+  return config.model.moe.auxiliary_scope == plan::AuxiliaryScope::kGlobalBatch;
+}
+
 bool StepResult::finite() const {
   return std::isfinite(losses.total()) && std::isfinite(gradient_norm);
 }
@@ -68,8 +68,7 @@ template <class T>
 Engine<T>::Engine(const RunConfig& config, const comm::Grid& grid)
     : config_(config),
       grid_(grid),
-      placement_(model::make_placement(config.model, grid.shape(), grid.rank(),
-                                       stage_layout(config))),
+      placement_(placement_of(config, grid.shape(), grid.rank())),
       store_(placement_, grid, config.parallel.sharding),
       optimizer_(config.optimizer, store_, grid),
       model_(placement_, grid, options_of(config)),
@@ -96,7 +95,7 @@ void Engine<T>::initialise() {
 /// `round + 1` rounds, of which the whole batch has `rounds`.
 template <class T>
 Rounds Engine<T>::rounds_of(const BatchLoader& loader, double cross_entropy_scale) const {
-  const bool global = is_global(config_);
+  const bool global = balances_global_batch(config_);
   const auto rounds = static_cast<double>(loader.rounds());
   const double each = 1.0 / static_cast<double>(loader.micro_batches());
   return {.count = loader.rounds(),
@@ -119,7 +118,7 @@ StepLosses Engine<T>::collect(const BatchLoader& loader, double cross_entropy_sc
   Kokkos::deep_copy(exec_, host, sums_.all);
   exec_.fence("pleat::train::Engine::collect");
   const double router_scale =
-      is_global(config_) ? 1.0 : 1.0 / static_cast<double>(loader.micro_batches());
+      balances_global_batch(config_) ? 1.0 : 1.0 / static_cast<double>(loader.micro_batches());
   StepLosses losses{.cross_entropy = host(0) * cross_entropy_scale,
                     .dropped = static_cast<std::int64_t>(host(1))};
   const std::int64_t layers = config_.model.layers;
@@ -161,7 +160,7 @@ StepResult Engine<T>::train_step(std::int64_t step, double learning_rate,
                     .gradient_norm = optimizer_.gradient_norm(exec_)};
   if (result.finite() && config_.model.moe.bias_update_rate > 0.0) update_router_bias();
   const PhaseScope phase(times, Phase::kReduction);
-  store_.gather_weights(exec_);
+  store_.gather_weights();
   return result;
 }
 

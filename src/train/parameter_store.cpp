@@ -118,8 +118,8 @@ void ParameterStore<T>::make_buffers() {
 }
 
 template <class T>
-bool ParameterStore<T>::is_sharded(const Bucket& bucket) const {
-  return sharding_ == plan::Sharding::kParameters && is_layer(placement_.whole, bucket.unit);
+bool ParameterStore<T>::is_sharded(std::int64_t unit) const {
+  return sharding_ == plan::Sharding::kParameters && is_layer(placement_.whole, unit);
 }
 
 template <class T>
@@ -138,22 +138,26 @@ Range ParameterStore<T>::shard_range(std::size_t bucket) const {
   return b.shard(placement_.shard_index.of(b.group));
 }
 
+/// A bucket's shard among those of sharded parameters, or in the buffer of its unit.
+template <class T>
+DeviceView<T, 1> ParameterStore<T>::shard(
+    std::size_t bucket, const DeviceView<T, 1>& shards_N,
+    const std::vector<tensor::FlatTensors<T>>& units) const {
+  const Bucket& b = layout_->buckets()[bucket];
+  if (is_sharded(b.unit)) {
+    return DeviceView<T, 1>(shards_N.data() + shard_begin_[bucket], b.shard_size());
+  }
+  return units[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
+}
+
 template <class T>
 DeviceView<T, 1> ParameterStore<T>::weight_shard(std::size_t bucket) const {
-  const Bucket& b = layout_->buckets()[bucket];
-  if (is_sharded(b)) {
-    return DeviceView<T, 1>(weight_shards_N_.data() + shard_begin_[bucket], b.shard_size());
-  }
-  return unit_weights_[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
+  return shard(bucket, weight_shards_N_, unit_weights_);
 }
 
 template <class T>
 DeviceView<T, 1> ParameterStore<T>::gradient_shard(std::size_t bucket) const {
-  const Bucket& b = layout_->buckets()[bucket];
-  if (is_sharded(b)) {
-    return DeviceView<T, 1>(gradient_shards_N_.data() + shard_begin_[bucket], b.shard_size());
-  }
-  return unit_gradients_[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
+  return shard(bucket, gradient_shards_N_, unit_gradients_);
 }
 
 template <class T>
@@ -166,7 +170,7 @@ void ParameterStore<T>::begin_step(const ExecSpace& exec, std::int64_t backwards
 /// Gathers a sharded layer into the working buffer.
 template <class T>
 void ParameterStore<T>::before(std::int64_t unit) {
-  if (!is_layer(placement_.whole, unit) || unit == working_unit_) return;
+  if (!is_sharded(unit) || unit == working_unit_) return;
   const auto& buckets = layout_->buckets();
   const tensor::FlatTensors<T>& weights = unit_weights_[static_cast<std::size_t>(unit)];
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -180,8 +184,7 @@ template <class T>
 void ParameterStore<T>::after_backward(std::int64_t unit) {
   std::int64_t& left = backwards_left_[static_cast<std::size_t>(unit)];
   --left;
-  const bool sharded =
-      sharding_ == plan::Sharding::kParameters && is_layer(placement_.whole, unit);
+  const bool sharded = is_sharded(unit);
   if (left > 0 && !sharded) return;
   // Both halves of a tied matrix must be done; finish_reduction() sums it.
   if (unit == model::embedding_unit() && placement_.whole.tied) return;
@@ -258,11 +261,11 @@ void ParameterStore<T>::finish_reduction(const ExecSpace& exec) {
 }
 
 template <class T>
-void ParameterStore<T>::gather_weights(const ExecSpace&) {
+void ParameterStore<T>::gather_weights() {
   working_unit_ = -1;
   const auto& buckets = layout_->buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    if (buckets[b].shards == 1 || is_sharded(buckets[b])) continue;
+    if (buckets[b].shards == 1 || is_sharded(buckets[b].unit)) continue;
     const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
     pending_.push_back(group(buckets[b].group)
                            .start_all_gather(weight_shard(b), weights.part(buckets[b].range)));
@@ -334,19 +337,13 @@ void ParameterStore<T>::set_weights(const tensor::FlatTensors<T>& whole) {
   working_unit_ = -1;
   const auto& buckets = layout_->buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    if (is_sharded(buckets[b])) {
+    if (is_sharded(buckets[b].unit)) {
       Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));
     } else {
       const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
       Kokkos::deep_copy(weights.part(buckets[b].range), whole.part(buckets[b].range));
     }
   }
-}
-
-template <class T>
-std::size_t ParameterStore<T>::bytes() const {
-  return sizeof(T) * (resident_weights_N_.size() + resident_gradients_N_.size() +
-                      weight_shards_N_.size() + gradient_shards_N_.size() + incoming_N_.size());
 }
 
 template class ParameterStore<float>;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/pipeline.hpp"
 
+#include <algorithm>
+
 #include "pleat/base/error.hpp"
 #include "pleat/model/tensor_rows.hpp"
 
@@ -23,20 +25,18 @@ int Pipeline<T>::tag(std::int64_t round, std::int64_t chunk, Work work) const {
 
 template <class T>
 typename Pipeline<T>::Slot& Pipeline<T>::take_slot(std::int64_t round, std::int64_t chunk) {
-  for (auto& slot : slots_) {
-    // A slot whose messages have not left is passed over: to wait for them here could wait
-    // for a stage that waits for this one.
-    if (slot->round >= 0 || !slot->sent_output.ready() || !slot->sent_gradient.ready()) continue;
-    slot->sent_output.wait();
-    slot->sent_gradient.wait();
-    slot->round = round;
-    slot->flight.chunk = chunk;
-    return *slot;
-  }
-  slots_.push_back(std::make_unique<Slot>());
-  slots_.back()->round = round;
-  slots_.back()->flight.chunk = chunk;
-  return *slots_.back();
+  // A slot whose messages have not left is passed over: to wait for them here could wait for a
+  // stage that waits for this one.
+  auto slot = std::find_if(slots_.begin(), slots_.end(), [](const auto& candidate) {
+    return candidate->round < 0 && candidate->sent_output.ready() &&
+           candidate->sent_gradient.ready();
+  });
+  if (slot == slots_.end()) slot = slots_.insert(slot, std::make_unique<Slot>());
+  (*slot)->sent_output.wait();
+  (*slot)->sent_gradient.wait();
+  (*slot)->round = round;
+  (*slot)->flight.chunk = chunk;
+  return **slot;
 }
 
 template <class T>
@@ -128,13 +128,6 @@ void Pipeline<T>::evaluate(const ExecSpace& exec, const Rounds& rounds,
     }
   }
   finish();
-}
-
-template <class T>
-std::size_t Pipeline<T>::memory() const {
-  std::size_t bytes = 0;
-  for (const auto& slot : slots_) bytes += slot->flight.kept.capacity();
-  return bytes;
 }
 
 template class Pipeline<float>;

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "pleat/comm/grid.hpp"

@@ -22,14 +22,10 @@ using Host = Kokkos::View<double*, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
 constexpr std::int64_t kLosses = 5;
 
-bool is_global(const RunConfig& config) {
-  return config.model.moe.auxiliary_scope == plan::AuxiliaryScope::kGlobalBatch;
-}
-
 /// The same run on one rank. Balancing over the global batch is exact in one micro-batch.
 RunConfig on_one_rank(RunConfig config) {
   config.parallel = {};
-  if (is_global(config)) config.batch.micro = config.batch.global;
+  if (balances_global_batch(config)) config.batch.micro = config.batch.global;
   return config;
 }
 
@@ -102,7 +98,7 @@ void require_mapping_independence(const RunConfig& config, const comm::GridShape
                 "that hold a sequence, so that what is dropped depends on the mapping\n"
                 "HINT: verify with moe.drop.scope=sequence or moe.drop.capacity_factor=0.");
   const std::int64_t micro_batches = config.batch.global / config.batch.micro;
-  PLEAT_REQUIRE(!is_global(config) || micro_batches <= shape.degree(Axis::kData), InputError,
+  PLEAT_REQUIRE(!balances_global_batch(config) || micro_batches <= shape.degree(Axis::kData), InputError,
                 "PL0721",
                 "moe.aux_loss.scope = \"global_batch\" is a running estimate when a data rank has "
                 "several micro-batches: {} micro-batches on {} data ranks\n"

@@ -118,7 +118,6 @@ class Transformer {
   const Workspace& workspace() const { return *workspace_; }
 
   PhaseTimes& times() { return times_; }
-  std::size_t memory(const Flight<T>& flight) const;
 
  private:
   Context context(const ExecSpace& exec, Flight<T>& flight, Arena& saved,

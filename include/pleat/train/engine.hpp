@@ -37,6 +37,9 @@ struct StepResult {
   bool finite() const;
 };
 
+/// \brief Whether router losses average over the global batch instead of each micro-batch.
+bool balances_global_batch(const RunConfig& config);
+
 template <class T>
 class Engine {
  public:

@@ -55,7 +55,7 @@ class ParameterStore {
   /// \brief Completes the reductions.
   void finish_reduction(const ExecSpace& exec);
   /// \brief Weights from the updated shards.
-  void gather_weights(const ExecSpace& exec);
+  void gather_weights();
 
   /// \brief Whole tensors of this rank, for files: copies, or the buffer itself.
   tensor::FlatTensors<T> whole_weights();
@@ -66,11 +66,11 @@ class ParameterStore {
   void set_weights(const tensor::FlatTensors<T>& whole);
   void cut_shards(const tensor::FlatTensors<T>& whole, const DeviceView<T, 1>& shards_N) const;
 
-  std::size_t bytes() const;
-
  private:
-  bool is_sharded(const tensor::Bucket& bucket) const;
+  bool is_sharded(std::int64_t unit) const;
   comm::Communicator& group(tensor::Group group) const;
+  DeviceView<T, 1> shard(std::size_t bucket, const DeviceView<T, 1>& shards_N,
+                         const std::vector<tensor::FlatTensors<T>>& units) const;
   void make_buffers();
   void make_unit(std::int64_t unit, const DeviceView<T, 1>& weights_N,
                  const DeviceView<T, 1>& gradients_N, std::int64_t begin);

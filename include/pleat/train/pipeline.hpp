@@ -37,9 +37,6 @@ class Pipeline {
   void evaluate(const ExecSpace& exec, const Rounds& rounds, const model::StepTensors<T>& step,
                 const Look& look = {});
 
-  /// \brief Bytes of the activations.
-  std::size_t memory() const;
-
  private:
   /// A micro-batch under way, and what was sent of it.
   struct Slot {
