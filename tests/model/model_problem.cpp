@@ -179,7 +179,9 @@ HostTensors ModelProblem<T>::weight_tensors() const {
 
 template <class T>
 std::size_t ModelProblem<T>::workspace_bytes() const {
-  return transformer_->memory(transformer_->flight());
+  const model::Workspace& workspace = transformer_->workspace();
+  return transformer_->flight().kept.capacity() + workspace.recomputed.capacity() +
+         workspace.scratch.capacity();
 }
 
 template <class T>
