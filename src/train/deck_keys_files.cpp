@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief Sections [data], [validation], [checkpoint] and [output].
+/// \brief Sections [data], [validation], [checkpoint], [guard] and [output].
 #include "deck_keys_sections.hpp"
 
 namespace pleat::train {
@@ -54,6 +54,77 @@ void declare_data_keys(io::DeckKeys& keys, io::DataConfig& data) {
                                     .range = from_to(1, 1.0e12)});
 }
 
+namespace {
+
+void declare_checkpoint_hints(io::DeckKeys& keys, io::CheckpointHints& hints) {
+  using Buffering = io::CollectiveBuffering;
+  keys.add_choice(hints.collective_buffering,
+                  {{"auto", Buffering::kAutomatic}, {"on", Buffering::kOn}, {"off", Buffering::kOff}},
+                  {.name = "checkpoint.collective_buffering",
+                   .meaning = "whether some ranks gather the parts of the others and write "
+                              "them in large pieces; \"auto\": MPI decides",
+                   .restart = Restart::kFree});
+  const auto add = [&](std::int64_t& field, const char* name, const char* meaning,
+                       const char* unit) {
+    keys.add(field, {.name = name,
+                     .meaning = meaning,
+                     .unit = unit,
+                     .range = from_to(0, 1.0e12),
+                     .restart = Restart::kFree});
+  };
+  add(hints.aggregators, "checkpoint.aggregators",
+      "ranks that write for the others; 0: MPI decides", "ranks");
+  add(hints.buffer_bytes, "checkpoint.buffer", "buffer of each of them; 0: MPI decides",
+      "bytes");
+  add(hints.alignment, "checkpoint.alignment",
+      "tensors of that size or more begin on a multiple of it: the stripe or block of the "
+      "file system; 0: anywhere",
+      "bytes");
+  add(hints.stripes, "checkpoint.stripes",
+      "storage targets over which a parallel file system spreads a checkpoint; 0: as the "
+      "folder says",
+      "targets");
+}
+
+void declare_guard_keys(io::DeckKeys& keys, GuardSection& guard) {
+  keys.add_section("guard", "What becomes of a step that went wrong.");
+  keys.add_choice(guard.non_finite,
+                  {{"stop", GuardAction::kStop},
+                   {"skip", GuardAction::kSkip},
+                   {"rollback", GuardAction::kRollback}},
+                  {.name = "guard.non_finite",
+                   .meaning = "NaN or Inf in loss or gradient: end with exit code 3; leave the "
+                              "batch out; or go back to the last checkpoint and on with the "
+                              "data behind that batch",
+                   .restart = Restart::kWarns});
+  keys.add_choice(guard.spike,
+                  {{"ignore", GuardAction::kIgnore},
+                   {"stop", GuardAction::kStop},
+                   {"skip", GuardAction::kSkip},
+                   {"rollback", GuardAction::kRollback}},
+                  {.name = "guard.spike",
+                   .meaning = "the same for a loss far above those before it",
+                   .restart = Restart::kWarns});
+  keys.add(guard.spike_factor,
+           {.name = "guard.spike_factor",
+            .meaning = "a loss above that many times the median of recent ones is a spike",
+            .range = above(1.0),
+            .restart = Restart::kWarns});
+  keys.add(guard.spike_window,
+           {.name = "guard.spike_window",
+            .meaning = "accepted steps that are recent; before there are as many, nothing is a spike",
+            .unit = "steps",
+            .range = from_to(1, 1.0e4),
+            .restart = Restart::kWarns});
+  keys.add(guard.most, {.name = "guard.most",
+                        .meaning = "batches left out and rollbacks of a run, together, before it ends with "
+                                   "exit code 3 after all",
+                        .range = from_to(0, 1.0e9),
+                        .restart = Restart::kFree});
+}
+
+}  // namespace
+
 void declare_output_keys(io::DeckKeys& keys, RunConfig& config) {
   const auto add = [&](std::int64_t& field, const char* name, const char* meaning,
                        io::DeckRange range, const char* unit) {
@@ -75,12 +146,22 @@ void declare_output_keys(io::DeckKeys& keys, RunConfig& config) {
       "steps");
   add(config.checkpoint.keep, "checkpoint.keep", "newest checkpoints that stay; 0: all",
       from_to(0, 1.0e9), "files");
+  add(config.checkpoint.keep_every, "checkpoint.keep_every",
+      "checkpoints of every so many steps stay for ever; 0: none", from_to(0, 1.0e9),
+      "steps");
+  keys.add(config.checkpoint.asynchronous,
+           {.name = "checkpoint.asynchronous",
+            .meaning = "the next steps go on while a checkpoint is being written",
+            .restart = Restart::kFree});
+  declare_checkpoint_hints(keys, config.checkpoint.hints);
   keys.add(
       config.checkpoint.resume,
       {.name = "checkpoint.resume",
        .meaning = "\"auto\": from the newest usable checkpoint of run.output, if any; "
                   "\"none\": from the start; or the path of a checkpoint",
        .restart = Restart::kFree});
+
+  declare_guard_keys(keys, config.guard);
 
   keys.add_section("output", "What is written besides checkpoints and metrics.csv.");
   add(config.output.every, "output.every", "from one line of the log to the next",

@@ -16,7 +16,7 @@ void declare_batch_keys(io::DeckKeys& keys, BatchSection& batch);
 void declare_optimizer_keys(io::DeckKeys& keys, OptimizerSection& optimizer);
 void declare_precision_keys(io::DeckKeys& keys, PrecisionSection& precision);
 void declare_data_keys(io::DeckKeys& keys, io::DataConfig& data);
-/// Sections [validation], [checkpoint] and [output].
+/// Sections [validation], [checkpoint], [guard] and [output].
 void declare_output_keys(io::DeckKeys& keys, RunConfig& config);
 
 inline io::DeckRange from_to(double low, double high) {

@@ -27,6 +27,17 @@ void declare_run_keys(io::DeckKeys& keys, RunConfig& config) {
                                    "directory",
                         .fallback = "runs/NAME",
                         .restart = Restart::kFree});
+  keys.add(run.wall_limit,
+           {.name = "run.wall_limit",
+            .meaning = "time after whose end the job would be killed, such as \"3h50m\" or "
+                       "\"03:50:00\"; \"auto\": what the batch system says; empty: none",
+            .restart = Restart::kFree});
+  keys.add(run.watchdog, {.name = "run.watchdog",
+                          .meaning = "time without a finished step after which every rank "
+                                     "says where it is and the job ends; 0: never",
+                          .unit = "seconds",
+                          .range = from_to(0, 1.0e6),
+                          .restart = Restart::kFree});
 }
 
 void declare_batch_keys(io::DeckKeys& keys, BatchSection& batch) {

@@ -56,6 +56,8 @@ std::string place_name(std::int64_t place, std::int64_t layers) {
 
 }  // namespace
 
+bool accept_finite(const StepResult& result) { return result.finite(); }
+
 bool balances_global_batch(const RunConfig& config) {
   return config.model.moe.auxiliary_scope == plan::AuxiliaryScope::kGlobalBatch;
 }
@@ -135,7 +137,8 @@ StepLosses Engine<T>::collect(const BatchLoader& loader, double cross_entropy_sc
 
 template <class T>
 StepResult Engine<T>::train_step(std::int64_t step, double learning_rate,
-                                 const io::TokenData& data, std::int64_t first) {
+                                 const io::TokenData& data, std::int64_t first,
+                                 const Accept& accept) {
   PhaseTimes& times = model_.times();
   times.reset();
   {
@@ -154,14 +157,23 @@ StepResult Engine<T>::train_step(std::int64_t step, double learning_rate,
   }
   {
     const PhaseScope phase(times, Phase::kOptimizer);
-    optimizer_.update(exec_, step, learning_rate, store_);
+    optimizer_.measure(exec_, store_);
   }
-  StepResult result{.losses = collect(training_, scale),
-                    .gradient_norm = optimizer_.gradient_norm(exec_)};
-  if (result.finite() && config_.model.moe.bias_update_rate > 0.0) update_router_bias();
-  const PhaseScope phase(times, Phase::kReduction);
-  store_.gather_weights();
+  const StepResult result{.losses = collect(training_, scale),
+                          .gradient_norm = optimizer_.gradient_norm(exec_)};
+  if (accept(result)) update(step, learning_rate);
   return result;
+}
+
+template <class T>
+void Engine<T>::update(std::int64_t step, double learning_rate) {
+  {
+    const PhaseScope phase(model_.times(), Phase::kOptimizer);
+    optimizer_.update(exec_, step, learning_rate, store_);
+    if (config_.model.moe.bias_update_rate > 0.0) update_router_bias();
+  }
+  const PhaseScope phase(model_.times(), Phase::kReduction);
+  store_.gather_weights();
 }
 
 template <class T>

@@ -66,10 +66,14 @@ void Optimizer<T>::sum_norm(const ExecSpace& exec, const ParameterStore<T>& stor
 }
 
 template <class T>
-void Optimizer<T>::update(const ExecSpace& exec, std::int64_t step, double learning_rate,
-                          const ParameterStore<T>& store) {
+void Optimizer<T>::measure(const ExecSpace& exec, const ParameterStore<T>& store) {
   sum_norm(exec, store);
   kernels::clip_factor(exec, section_.clip, sum_of_squares_, norm_, clip_scale_);
+}
+
+template <class T>
+void Optimizer<T>::update(const ExecSpace& exec, std::int64_t step, double learning_rate,
+                          const ParameterStore<T>& store) {
   for (const Run& run : runs_) {
     const kernels::AdamWOptions options{
         .learning_rate = learning_rate,

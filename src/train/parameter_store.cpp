@@ -161,6 +161,27 @@ DeviceView<T, 1> ParameterStore<T>::gradient_shard(std::size_t bucket) const {
 }
 
 template <class T>
+std::vector<ShardPiece> ParameterStore<T>::shard_pieces() const {
+  std::vector<ShardPiece> pieces;
+  const auto& buckets = layout_->buckets();
+  for (const tensor::ParameterSpec& parameter : layout_->parameters()) {
+    const auto bucket = std::upper_bound(
+        buckets.begin(), buckets.end(), parameter.offset,
+        [](std::int64_t offset, const Bucket& candidate) { return offset < candidate.range.end; });
+    const auto b = static_cast<std::size_t>(bucket - buckets.begin());
+    const Range shard = shard_range(b);
+    const Range common = tensor::intersection(
+        shard, {parameter.offset, parameter.offset + parameter.local_count()});
+    if (common.size() <= 0) continue;
+    pieces.push_back({.parameter = &parameter,
+                      .in_box = {common.begin - parameter.offset, common.end - parameter.offset},
+                      .bucket = b,
+                      .in_shard = common.begin - shard.begin});
+  }
+  return pieces;
+}
+
+template <class T>
 void ParameterStore<T>::begin_step(const ExecSpace& exec, std::int64_t backwards) {
   Kokkos::deep_copy(exec, resident_gradients_N_, T(0));
   if (gradient_shards_N_.size() > 0) Kokkos::deep_copy(exec, gradient_shards_N_, T(0));

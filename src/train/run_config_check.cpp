@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "pleat/base/error.hpp"
+#include "pleat/train/stop_requests.hpp"
 #include "run_config_steps.hpp"
 
 namespace pleat::train {
@@ -81,6 +82,22 @@ void check_output(const io::Deck& deck, const RunConfig& config) {
       deck.where("checkpoint.resume"));
 }
 
+void check_interruptions(const io::Deck& deck, const RunConfig& config) {
+  const std::string& limit = config.run.wall_limit;
+  PLEAT_REQUIRE(limit.empty() || limit == "auto" || parse_wall_limit(limit), InputError,
+                "PL0206",
+                "{}: run.wall_limit: found \"{}\", expected \"auto\", or a time such as "
+                "\"3h50m\", \"90m\", \"03:50:00\" or \"1-00:00:00\"",
+                deck.where("run.wall_limit"), limit);
+  const bool returns = config.guard.non_finite == GuardAction::kRollback ||
+                       config.guard.spike == GuardAction::kRollback;
+  PLEAT_REQUIRE(!returns || config.checkpoint.every > 0, InputError, "PL0209",
+                "{}: guard: \"rollback\", but checkpoint.every = 0 writes no checkpoint before "
+                "the last step\nHINT: set checkpoint.every.",
+                deck.where(config.guard.spike == GuardAction::kRollback ? "guard.spike"
+                                                                        : "guard.non_finite"));
+}
+
 }  // namespace
 
 void check_consistency(const io::Deck& deck, const RunConfig& config) {
@@ -90,6 +107,7 @@ void check_consistency(const io::Deck& deck, const RunConfig& config) {
   check_optimizer(deck, config);
   check_data(deck, config);
   check_output(deck, config);
+  check_interruptions(deck, config);
 }
 
 }  // namespace pleat::train

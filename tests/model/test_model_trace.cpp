@@ -115,6 +115,7 @@ ModelProblem<T> TraceTest::train(const Tolerances& tolerances) const {
     model.step(batch_of(step));
     expect_losses(step, model, tolerances.losses);
     Kokkos::deep_copy(store.whole_gradients().flat(), model.gradients().flat());
+    optimizer.measure(ExecSpace(), store);
     optimizer.update(ExecSpace(), step + 1, rate, store);
     Kokkos::deep_copy(model.weights().flat(), weights.flat());
     norm.expect_below(tolerances.norms,

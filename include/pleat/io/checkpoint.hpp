@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@
 #include "pleat/io/element_type.hpp"
 #include "pleat/io/hdf5.hpp"
 #include "pleat/tensor/flat_tensors.hpp"
+#include "pleat/tensor/parameter_layout.hpp"
 
 namespace pleat::io {
 
@@ -32,47 +34,97 @@ const char* group_path(TensorGroup group);
 /// \brief "/parameters/model.norm.weight".
 std::string tensor_path(TensorGroup group, const std::string& name);
 
+/// \brief Whether MPI-IO gathers the ranks' parts on a few of them before it writes.
+enum class CollectiveBuffering { kAutomatic, kOn, kOff };
+
+/// \brief What a run asks of MPI-IO and the file system; 0 leaves the choice to them.
+struct CheckpointHints {
+  CollectiveBuffering collective_buffering = CollectiveBuffering::kAutomatic;
+  std::int64_t aggregators = 0;   ///< ranks that touch the file (cb_nodes)
+  std::int64_t buffer_bytes = 0;  ///< of an aggregator (cb_buffer_size)
+  std::int64_t alignment = 4096;  ///< bytes; data sets of that size or more begin on a multiple
+  std::int64_t stripes = 0;       ///< of the file on a parallel file system (striping_factor)
+};
+
+/// \brief A data set that a checkpoint will have.
+struct TensorDeclaration {
+  TensorGroup group = TensorGroup::kParameters;
+  std::string name;
+  tensor::Shape shape;  ///< global
+  ElementType type;
+};
+
 /// \brief Writes one checkpoint into `PATH.tmp`, which commit() turns into PATH.
 ///
-/// Constructor, declare() and commit() are collective over the communicator; write() is
-/// not. Every element must be written by exactly one rank.
+/// The first rank makes the file with HDF5: attributes and contiguous data sets, whose
+/// place in the file HDF5 allots. The elements go through MPI-IO, all tensors of all ranks
+/// in a few collective calls (docs/adr/0014). Every element must be added by exactly one
+/// rank. Constructor, write() and commit() are collective over the communicator and fail
+/// alike on all ranks, with the message of the first rank that failed; they may be called
+/// on a thread of their own if MPI was started with MPI_THREAD_MULTIPLE and nobody else
+/// uses the communicator.
 class CheckpointWriter {
  public:
-  /// \throws IoError PL0303
-  CheckpointWriter(std::string path, const CheckpointInfo& info, MPI_Comm comm);
+  /// \param tensors  alike on all ranks (only the first rank's are used)
+  /// \throws IoError PL0303, PL0310 (no space)
+  CheckpointWriter(std::string path, const CheckpointInfo& info,
+                   const std::vector<TensorDeclaration>& tensors, MPI_Comm comm,
+                   const CheckpointHints& hints = {});
   /// \brief Without commit() the temporary file is removed.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// \brief Makes the data set; the same sequence of calls on every rank.
-  void declare(TensorGroup group, const tensor::ParameterSpec& parameter,
-               ElementType type);
-  /// \brief Writes this rank's box of a declared tensor of T's own type.
-  template <class T>
-  void write(TensorGroup group, const tensor::ParameterSpec& parameter,
-             std::span<const T> local);
-  /// \brief The same for elements of the declared type.
-  void write_raw(TensorGroup group, const tensor::ParameterSpec& parameter,
-                 std::span<const std::byte> local);
-  /// \brief Checksums, flush, close, fsync, rename, fsync of the folder. \throws IoError
+  /// \brief Notes elements that write() will write; not collective.
+  /// \param in_box  their range in the row-major order of this rank's box of the parameter
+  /// \param bytes  of the declared type; must stay as they are until write() or detach()
+  void add(TensorGroup group, const tensor::ParameterSpec& parameter,
+           const tensor::Range& in_box, std::span<const std::byte> bytes);
+  /// \brief Writes all that was added since the last call. \throws IoError PL0303
+  void write();
+  /// \brief From another thread, at any time: copies what write() has not yet taken from the
+  /// memory of add(), which may change from then on. Not collective.
+  void detach();
+  /// \brief Checksums, fsync, close, rename, fsync of the folder. \throws IoError
   void commit();
 
  private:
-  struct Entry {
-    ElementType type;
-    tensor::Shape shape;
-    std::uint64_t checksum = 0;  ///< of what this rank wrote
-  };
-  Entry& entry(const std::string& path);
-  void write_checksums();
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
-  std::string path_;
-  std::string temporary_;
-  MPI_Comm comm_;
-  int rank_ = 0;
-  std::optional<Hdf5File> file_;
-  std::map<std::string, Entry> entries_;  ///< by path
+/// \brief Reads a checkpoint collectively, each rank the elements that it holds, and verifies
+/// all of it on the way. Constructor and read() are collective and fail alike on all ranks.
+class CheckpointLoader {
+ public:
+  /// \brief The first rank reads attributes and table and hands them to the others.
+  /// \throws InputError as CheckpointReader
+  CheckpointLoader(const std::string& path, MPI_Comm comm, const CheckpointHints& hints = {});
+  ~CheckpointLoader();
+  CheckpointLoader(const CheckpointLoader&) = delete;
+  CheckpointLoader& operator=(const CheckpointLoader&) = delete;
+
+  const CheckpointInfo& info() const;
+  /// \brief Checks that a group holds exactly the tensors of the whole model's layout.
+  /// \throws InputError PL0309 lists the first differences
+  void require_tensors(TensorGroup group, const tensor::ParameterLayout& whole) const;
+  /// \throws InputError PL0311 without optimizer state
+  void require_optimizer_state() const;
+
+  /// \brief Notes where read() shall put elements, converted from the stored type; not
+  /// collective. \tparam T  float or double
+  /// \param counted  whether they make up the tensor's checksum: over all ranks, the counted
+  ///   elements must be each element of the tensor exactly once; others may repeat them
+  template <class T>
+  void add(TensorGroup group, const tensor::ParameterSpec& parameter,
+           const tensor::Range& in_box, std::span<T> elements, bool counted);
+  /// \brief Reads what was added; on return every added tensor agreed with its checksum.
+  /// \throws InputError PL0302, PL0308 (damaged)
+  void read();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// \brief Reads checkpoints; every rank for itself.
@@ -134,42 +186,33 @@ void check_checkpoint_tensors(const CheckpointReader& reader, TensorGroup group,
 /// \brief "step_00000020.h5".
 std::string checkpoint_name(std::int64_t step);
 
-/// \brief Writes FOLDER/step_NNNNNNNN.h5, then moves FOLDER/LATEST; makes the folder. Each
-/// rank writes the boxes of the parameters that its layout calls written. Collective.
-/// \param whole  layout of the whole model, alike on all ranks
-/// \return the path \throws IoError
-template <class T>
-std::string save_checkpoint(const std::string& folder, const CheckpointInfo& info,
-                            const tensor::ParameterLayout& whole,
-                            const tensor::FlatTensors<T>& weights,
-                            const tensor::FlatTensors<T>& first_moment,
-                            const tensor::FlatTensors<T>& second_moment, MPI_Comm comm);
-
-/// \brief Reads this rank's boxes of weights and moments, for a run that continues.
-/// \param whole  layout of the whole model
-/// \throws InputError PL0309 a checkpoint of another model (the first differences are
-///   listed), PL0311 without optimizer state
-template <class T>
-CheckpointInfo load_checkpoint(const std::string& path,
-                               const tensor::ParameterLayout& whole,
-                               const tensor::FlatTensors<T>& weights,
-                               const tensor::FlatTensors<T>& first_moment,
-                               const tensor::FlatTensors<T>& second_moment);
-
 /// \brief Reads the weights alone, converted from any stored type (model.init).
 template <class T>
 CheckpointInfo load_parameters(const std::string& path,
                                const tensor::ParameterLayout& whole,
                                const tensor::FlatTensors<T>& weights);
 
-/// \brief The newest undamaged checkpoint of a folder: the one that LATEST names, else
-/// the newest; where that one is damaged, a warning and the one before it. \return
-/// nothing where there is no folder or no checkpoint in it \throws InputError PL0312 all
-/// are damaged
+/// \brief The paths of a folder's checkpoints in the order in which a run tries them: the one
+/// that LATEST names, older ones, newer ones; newest first. None where there is no folder.
+std::vector<std::string> resume_candidates(const std::string& folder, Log& log);
+
+/// \brief The first of the candidates that verify_all() finds undamaged, for programs that
+/// read by themselves; a warning for each that is passed over. \return nothing where there
+/// is no candidate \throws InputError PL0312 all are damaged
 std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log& log);
 
-/// \brief Removes all but the newest `keep` checkpoints (0: keeps all), never the one
-/// that LATEST names, and temporary files that a kill left behind. Call on one rank.
-void prune_checkpoints(const std::string& folder, std::int64_t keep);
+/// \brief Points FOLDER/LATEST to a checkpoint of the folder, durably. Call on one rank.
+/// \throws IoError PL0310
+void move_latest(const std::string& folder, const std::string& name);
+
+/// \brief Which checkpoints of a folder stay.
+struct Retention {
+  std::int64_t newest = 0;  ///< so many; 0: all
+  std::int64_t every = 0;   ///< and those of steps that this divides; 0: none of them
+};
+
+/// \brief Removes the other checkpoints, never the one that LATEST names, and temporary files
+/// that a kill left behind. Call on one rank, while none is being written.
+void prune_checkpoints(const std::string& folder, const Retention& retention);
 
 }  // namespace pleat::io

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "pleat/io/element_type.hpp"
 #include "pleat/io/hdf5.hpp"
@@ -13,8 +14,9 @@
 
 namespace pleat::io {
 
-/// \brief Version 1 knows no sigmoid scores, choice by groups, router bias or dropping.
-inline constexpr std::int64_t kCheckpointFormat = 2;
+/// \brief Version 1 knows no sigmoid scores, choice by groups, router bias or dropping;
+/// version 2 no history and nothing of skipped batches.
+inline constexpr std::int64_t kCheckpointFormat = 3;
 
 /// \brief The root attributes of a checkpoint.
 struct CheckpointInfo {
@@ -28,6 +30,14 @@ struct CheckpointInfo {
   std::string build;      ///< version, compiler, back end
   /// config.json of the model that training started from, if it came from Hugging Face.
   std::string hugging_face_config;
+
+  // Since version 3.
+  /// A line for each job that had a part in it, oldest first (train/run_history.hpp).
+  std::string history;
+  std::int64_t skipped = 0;    ///< batches that were left out so far
+  std::int64_t rollbacks = 0;  ///< returns to a checkpoint so far
+  /// What the loss guard compares the next loss with, oldest first.
+  std::vector<double> recent_losses;
 };
 
 /// \brief Writes every field as an attribute of the root. \throws IoError PL0303

@@ -6,6 +6,7 @@
 /// equivalence tests have in common.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,13 @@ struct StepResult {
   bool finite() const;
 };
 
+/// \brief Judges a step when its gradients are there, before its update: false leaves the weights
+/// as they were. Alike on every rank.
+using Accept = std::function<bool(const StepResult&)>;
+
+/// \brief Accepts what is finite.
+bool accept_finite(const StepResult& result);
+
 /// \brief Whether router losses average over the global batch instead of each micro-batch.
 bool balances_global_batch(const RunConfig& config);
 
@@ -55,10 +63,10 @@ class Engine {
   /// \brief Random weights of config.run.seed.
   void initialise();
   /// \brief Losses and gradients of the samples from `first` on, then the update of the
-  /// weights, which a result that is not finite leaves as they were.
+  /// weights. They and the moments change only after `accept` was called.
   /// \param step  counts from 1
   StepResult train_step(std::int64_t step, double learning_rate, const io::TokenData& data,
-                        std::int64_t first);
+                        std::int64_t first, const Accept& accept = accept_finite);
   /// \brief Checksum of the samples of the last step, each counted once over all ranks.
   std::int64_t samples_checksum() const;
   /// \brief Cross-entropy of the first held-out samples, per valid token.
@@ -70,6 +78,7 @@ class Engine {
  private:
   Rounds rounds_of(const BatchLoader& loader, double cross_entropy_scale) const;
   StepLosses collect(const BatchLoader& loader, double cross_entropy_scale);
+  void update(std::int64_t step, double learning_rate);
   void update_router_bias();
   std::string gradient_place();
 

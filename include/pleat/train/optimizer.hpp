@@ -21,16 +21,17 @@ class Optimizer {
   Optimizer(const OptimizerSection& section, const ParameterStore<T>& store,
             const comm::Grid& grid);
 
-  /// \brief Clips by the norm over all gradients of all ranks, each element counted once, and
-  /// updates the weight shards from the reduced gradient shards. On one rank it is queued on
-  /// `exec` without waiting. Gradients that are not finite leave weights and moments as they
-  /// are. Collective over the grid.
-  /// \param step  counts from 1
+  /// \brief The norm over all gradients of all ranks, each element counted once, and from it
+  /// the factor that clips them. Collective over the grid.
+  void measure(const ExecSpace& exec, const ParameterStore<T>& store);
+
+  /// \brief Norm of the gradients that were measured last, before clipping. Waits for `exec`.
+  double gradient_norm(const ExecSpace& exec) const;
+
+  /// \brief Updates the weight shards from the measured gradient shards, clipped; queued on
+  /// `exec` without waiting. \param step  counts from 1
   void update(const ExecSpace& exec, std::int64_t step, double learning_rate,
               const ParameterStore<T>& store);
-
-  /// \brief Norm of the gradients of the last update, before clipping. Waits for `exec`.
-  double gradient_norm(const ExecSpace& exec) const;
 
   /// \brief As ParameterStore::whole() takes them.
   const DeviceView<T, 1>& first_moment() const { return first_moment_N_; }

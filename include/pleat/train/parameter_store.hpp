@@ -24,6 +24,14 @@
 
 namespace pleat::train {
 
+/// \brief A run of a rank's shards, and which elements of a parameter they are.
+struct ShardPiece {
+  const tensor::ParameterSpec* parameter = nullptr;  ///< of the store's layout
+  tensor::Range in_box;      ///< in the row-major order of the rank's box of it
+  std::size_t bucket = 0;
+  std::int64_t in_shard = 0;  ///< where they begin in the bucket's shard
+};
+
 template <class T>
 class ParameterStore {
  public:
@@ -46,6 +54,10 @@ class ParameterStore {
   /// \brief ... and its weights and reduced gradients.
   DeviceView<T, 1> weight_shard(std::size_t bucket) const;
   DeviceView<T, 1> gradient_shard(std::size_t bucket) const;
+
+  /// \brief All elements of this rank's shards, padding left out. Over all ranks, those of
+  /// `counted` parameters are each element of the model once.
+  std::vector<ShardPiece> shard_pieces() const;
 
   /// \brief Gradients zero; `backwards` backward passes of each unit will follow. Reduction
   /// of a unit starts when its last one is done, and goes on during those of other units.

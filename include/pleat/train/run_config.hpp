@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pleat/io/checkpoint.hpp"
 #include "pleat/io/token_data.hpp"
 #include "pleat/plan/mapping.hpp"
 #include "pleat/plan/model_config.hpp"
@@ -24,6 +25,8 @@ struct RunSection {
   std::uint64_t seed = 1;
   std::int64_t steps = 0;
   std::string output;  ///< folder of the run
+  std::string wall_limit;      ///< "3h50m", "03:50:00", "auto" or empty (run_time.hpp)
+  std::int64_t watchdog = 0;   ///< seconds without a step after which the job ends; 0: never
 };
 
 struct ParallelSection {
@@ -71,7 +74,21 @@ struct ValidationSection {
 struct CheckpointSection {
   std::int64_t every = 0;  ///< steps; 0: only after the last step
   std::int64_t keep = 0;   ///< newest so many are kept; 0: all
+  std::int64_t keep_every = 0;  ///< those of every so many steps are kept for ever; 0: none
   std::string resume = "auto";
+  bool asynchronous = true;  ///< the next steps go on while a checkpoint is being written
+  io::CheckpointHints hints;
+};
+
+/// \brief What to do about a step whose loss or gradient is not to be trusted.
+enum class GuardAction { kIgnore, kStop, kSkip, kRollback };
+
+struct GuardSection {
+  GuardAction non_finite = GuardAction::kStop;  ///< never kIgnore
+  GuardAction spike = GuardAction::kIgnore;
+  double spike_factor = 3.0;      ///< a loss above that many times the median of recent ones
+  std::int64_t spike_window = 32; ///< steps whose losses are recent
+  std::int64_t most = 10;         ///< skips and rollbacks of one run before it stops after all
 };
 
 struct OutputSection {
@@ -91,6 +108,7 @@ struct RunConfig {
   io::DataConfig data;
   ValidationSection validation;
   CheckpointSection checkpoint;
+  GuardSection guard;
   OutputSection output;
   /// The deck with every key written out and overrides applied; running it again is the
   /// same run. Written to the output folder and into each checkpoint.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief What changed in the deck since a checkpoint was written, and whether the run may go on.
+
+#include <string>
+#include <vector>
+
+#include "pleat/base/log.hpp"
+#include "pleat/io/deck_keys.hpp"
+
+namespace pleat::train {
+
+/// \brief A key with another value than before; texts as in the resolved deck.
+struct DeckChange {
+  std::string key;
+  std::string before;
+  std::string now;
+  io::Restart restart = io::Restart::kFree;
+};
+
+/// \brief Compares two resolved decks, key by key, in the order of declaration. A key that one
+/// of them lacks (written by another version) has its default there; keys that this program
+/// does not know are left out. An empty deck (converted model) has no changes.
+std::vector<DeckChange> deck_changes(const std::string& before, const std::string& now);
+
+/// \brief Says what changed: free keys in one line, warnings one by one; refuses with all
+/// differences listed. \param checkpoint  its path, for the message
+/// \throws InputError PL0732
+void require_continuable(const std::string& checkpoint, const std::vector<DeckChange>& changes,
+                         Log& log);
+
+}  // namespace pleat::train

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief Ends a job that hangs, instead of letting it burn its allocation.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace pleat::train {
+
+/// \brief A thread that waits for signs of life. When none came for the given time, it prints
+/// where this rank is ("rank 3 of 8 (pipeline 1, ...): no step for 60 s: in step 17, phase
+/// dispatch, all_to_all of expert") and ends the process with exit code 1, after a moment in
+/// which the other ranks print theirs.
+class Watchdog {
+ public:
+  /// \param seconds  0: no watchdog, no thread
+  /// \param where  called on the watchdog's thread; reads atomics only
+  Watchdog(double seconds, std::string rank, std::function<std::string()> where);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  /// \brief A step (or another piece of work that may take as long) is done.
+  void alive();
+
+ private:
+  void watch();
+  [[noreturn]] void bark();
+
+  double seconds_;
+  std::string rank_;
+  std::function<std::string()> where_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t signs_ = 0;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace pleat::train
