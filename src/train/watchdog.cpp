@@ -15,9 +15,9 @@ namespace {
 /// The ranks of a hanging job come to this within about a step of each other, and
 /// launchers drop what they have not yet read of the others when the first one ends the
 /// job.
-constexpr std::chrono::seconds kTimeForOthers{3};
+constexpr std::chrono::seconds kTimeForOthers{2};
 /// The end of a process that cannot even print.
-constexpr unsigned kLastResortSeconds = 8;
+constexpr unsigned kLastResortSeconds = 7;
 
 }  // namespace
 
