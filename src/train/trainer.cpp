@@ -43,6 +43,7 @@ class Trainer {
 
  private:
   void open_folder();
+  void write_folder(bool resumed);
   void lock_folder();
   void adopt(const Resumed& resumed);
   ExitCode train_steps();
@@ -126,11 +127,17 @@ void Trainer<T>::open_folder() {
     hugging_face_config_ = load_initial_weights<T>(config_, engine_);
   }
   history_ = extended_history(history_, history_line(first_step_ - 1, grid_.shape()));
-  grid_.group(comm::GroupName::kWorld).barrier();
-  if (!is_first()) return;
+  if (is_first()) write_folder(resumed.has_value());
+  grid_.group(comm::GroupName::kWorld).barrier();  // the folders are there
+}
+
+/// First rank.
+template <class T>
+void Trainer<T>::write_folder(bool resumed) {
   folder_.create();
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
+  folder_.make_checkpoints();
   folder_.write_deck(config_.resolved_deck);
   report_.open(folder_, first_step_);
 }
