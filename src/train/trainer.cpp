@@ -38,7 +38,7 @@ double seconds_since(Clock::time_point start) {
 template <class T>
 class Trainer {
  public:
-  Trainer(const RunConfig& config, const comm::Grid& grid, bool threads, Log& log);
+  Trainer(const RunConfig& config, const comm::Grid& grid, Log& log);
   ExitCode run();
 
  private:
@@ -85,7 +85,7 @@ class Trainer {
 };
 
 template <class T>
-Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, bool threads, Log& log)
+Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, Log& log)
     : config_(config),
       grid_(grid),
       log_(log),
@@ -95,7 +95,7 @@ Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, bool thread
                                 config.run.seed)),
       whole_layout_(model::parameter_layout(config.model)),
       engine_(config, grid),
-      checkpoints_(config, folder_.checkpoints(), grid, threads, log),
+      checkpoints_(config, folder_.checkpoints(), grid, log),
       guard_(config.guard),
       report_(config, grid, log) {}
 
@@ -333,9 +333,9 @@ ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
   require_same_deck(config, runtime.world());
   const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()));
   if (config.precision.compute == Precision::kFp64) {
-    return Trainer<double>(config, grid, runtime.threads(), log).run();
+    return Trainer<double>(config, grid, log).run();
   }
-  return Trainer<float>(config, grid, runtime.threads(), log).run();
+  return Trainer<float>(config, grid, log).run();
 }
 
 }  // namespace pleat::train
