@@ -21,6 +21,11 @@ namespace pleat::train {
 
 namespace fs = std::filesystem;
 
+bool RunFolder::exists() const {
+  std::error_code error;
+  return fs::is_directory(path_, error);
+}
+
 void RunFolder::create() const {
   std::error_code error;
   fs::create_directories(path_, error);

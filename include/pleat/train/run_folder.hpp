@@ -23,6 +23,7 @@ class RunFolder {
   std::string gradients() const { return path_ + "/gradients"; }
   const std::string& path() const { return path_; }
 
+  bool exists() const;
   /// \brief Makes the folder and proves that it can be written. \throws InputError PL0703
   void create() const;
   /// \brief Renames what an earlier run left, so that a new one starts empty and nothing is
