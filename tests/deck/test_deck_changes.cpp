@@ -22,6 +22,7 @@ using testing::IsEmpty;
 using testing::Not;
 using train::DeckChange;
 using train::deck_changes;
+using train::require_continuable;
 
 /// "key: before -> now class".
 std::vector<std::string> lines(const std::vector<DeckChange>& changes) {
