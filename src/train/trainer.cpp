@@ -138,6 +138,7 @@ void Trainer<T>::write_folder(bool resumed) {
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
   folder_.make_checkpoints();
+  stops_.forget_earlier();
   folder_.write_deck(config_.resolved_deck);
   report_.open(folder_, first_step_);
 }
