@@ -223,9 +223,10 @@ void MpiFile::transfer_together(std::vector<FileRun> runs) {
       access_ == Access::kRead
           ? MPI_File_read_all(file_, MPI_BOTTOM, count, in_memory.get(), &status)
           : MPI_File_write_all(file_, MPI_BOTTOM, count, in_memory.get(), &status);
-  set_view(MPI_BYTE);
   check(code, "the values");
 }
+
+void MpiFile::end_together() { set_view(MPI_BYTE); }
 
 void MpiFile::sync() { check(MPI_File_sync(file_), "what the system still holds back"); }
 

@@ -122,7 +122,8 @@ TEST_F(CheckpointDamage, EveryBitOfTheSuperblock) {
 /// Where the elements of each tensor lie.
 std::vector<tensor::Range> places_of_elements(const std::string& path) {
   std::vector<tensor::Range> places;
-  for (const auto& [name, stored] : CheckpointReader(path).tensors()) {
+  const CheckpointReader reader(path);
+  for (const auto& [name, stored] : reader.tensors()) {
     places.push_back({stored.offset, stored.offset + stored.bytes()});
   }
   return places;
