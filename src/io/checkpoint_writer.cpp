@@ -188,7 +188,7 @@ Round CheckpointWriter::State::take_long() {
   Round round;
   {
     const std::lock_guard lock(mutex_);
-    round = queue_.take_long(kRoundBytes);
+    round = queue_.take_long(hints.round_bytes);
     under_way_ = !round.runs.empty();
   }
   add_checksums(round);
