@@ -45,6 +45,10 @@ struct Bf16 {
     return *this;
   }
 
+  KOKKOS_FORCEINLINE_FUNCTION friend bool operator==(Bf16 a, Bf16 b) {
+    return static_cast<float>(a) == static_cast<float>(b);
+  }
+
   /// \brief The number of these bits.
   KOKKOS_FORCEINLINE_FUNCTION static Bf16 from_bits(std::uint16_t bits) {
     Bf16 result;
