@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,38 +55,62 @@ struct TensorDeclaration {
   ElementType type;
 };
 
-/// \brief Writes one checkpoint into `PATH.tmp`, which commit() turns into PATH.
+/// \brief A data set of a checkpoint's file.
+struct StoredTensor {
+  ElementType type;
+  tensor::Shape shape;
+  std::uint64_t checksum = 0;
+  /// Its first byte in the file; -1 where HDF5 keeps it in parts or compressed, which no
+  /// program of Pleat does.
+  std::int64_t offset = -1;
+  std::int64_t bytes() const;
+};
+/// \brief By path, as tensor_path() makes it.
+using StoredTensors = std::map<std::string, StoredTensor>;
+
+/// \brief Writes one checkpoint into `PATH.tmp`, which seal() turns into PATH.
 ///
 /// The first rank makes the file with HDF5: attributes and contiguous data sets, whose
-/// place in the file HDF5 allots. The elements go through MPI-IO, all tensors of all ranks
-/// in a few collective calls (docs/adr/0014). Every element must be added by exactly one
-/// rank. Constructor, write() and commit() are collective over the communicator and fail
-/// alike on all ranks, with the message of the first rank that failed; they may be called
-/// on a thread of their own if MPI was started with MPI_THREAD_MULTIPLE and nobody else
-/// uses the communicator.
+/// place in the file HDF5 allots. The elements bypass HDF5 (docs/adr/0014): write() takes all
+/// tensors of all ranks to the file in a few collective calls of MPI-IO, write_alone() this
+/// rank's with plain writes, on a thread beside the steps. Every element must be added by
+/// exactly one rank. Constructor, destructor, write(), agree() and commit() are collective
+/// over the communicator and fail alike on all ranks, with the message of the first rank that
+/// failed.
 class CheckpointWriter {
  public:
-  /// \param tensors  alike on all ranks (only the first rank's are used)
+  /// \param tensors  of all ranks; only the first rank's are used
   /// \throws IoError PL0303, PL0310 (no space)
   CheckpointWriter(std::string path, const CheckpointInfo& info,
                    const std::vector<TensorDeclaration>& tensors, MPI_Comm comm,
                    const CheckpointHints& hints = {});
-  /// \brief Without commit() the temporary file is removed.
+  /// \brief Without commit() or seal() the temporary file is removed.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// \brief Notes elements that write() will write; not collective.
+  /// \brief Notes elements to be written; not collective.
   /// \param in_box  their range in the row-major order of this rank's box of the parameter
-  /// \param bytes  of the declared type; must stay as they are until write() or detach()
+  /// \param bytes  of the declared type; must stay as they are until they are written or
+  ///   detach() was called
   void add(TensorGroup group, const tensor::ParameterSpec& parameter,
            const tensor::Range& in_box, std::span<const std::byte> bytes);
   /// \brief Writes all that was added since the last call. \throws IoError PL0303
   void write();
-  /// \brief From another thread, at any time: copies what write() has not yet taken from the
-  /// memory of add(), which may change from then on. Not collective.
+  /// \brief The same for this rank by itself, fsync included; calls neither MPI nor HDF5, so
+  /// it may run on another thread. \throws IoError PL0303 on this rank alone
+  void write_alone();
+  /// \brief From another thread than the one that writes, at any time: copies what is not yet
+  /// taken from the memory of add(), which may change from then on. Not collective.
   void detach();
-  /// \brief Checksums, fsync, close, rename, fsync of the folder. \throws IoError
+
+  /// \brief After write_alone() on all ranks: forms the checksums.
+  /// \param failure  what write_alone() threw on this rank, or nothing; all ranks throw it
+  void agree(const std::exception_ptr& failure);
+  /// \brief After agree(), on the first rank alone: checksums into the file, fsync, rename,
+  /// fsync of the folder. Calls no MPI, so it may run on another thread. \throws IoError
+  void seal();
+  /// \brief After write(): agree() and seal() on all ranks. \throws IoError
   void commit();
 
  private:
@@ -94,7 +119,8 @@ class CheckpointWriter {
 };
 
 /// \brief Reads a checkpoint collectively, each rank the elements that it holds, and verifies
-/// all of it on the way. Constructor and read() are collective and fail alike on all ranks.
+/// all of it on the way. Constructor, destructor and read() are collective; they fail alike
+/// on all ranks.
 class CheckpointLoader {
  public:
   /// \brief The first rank reads attributes and table and hands them to the others.
@@ -142,6 +168,8 @@ class CheckpointReader {
   bool contains(TensorGroup group, const std::string& name) const;
   ElementType stored_type(TensorGroup group, const std::string& name) const;
   const tensor::Shape& shape(TensorGroup group, const std::string& name) const;
+  /// \brief All of them by their paths.
+  const StoredTensors& tensors() const { return tensors_; }
   std::uint64_t stored_checksum(TensorGroup group, const std::string& name) const;
 
   /// \brief Reads this rank's box and checks the whole data set against its checksum.
@@ -157,12 +185,7 @@ class CheckpointReader {
   void verify_all() const;
 
  private:
-  struct Entry {
-    ElementType type;
-    tensor::Shape shape;
-    std::uint64_t checksum;
-  };
-  const Entry& entry(TensorGroup group, const std::string& name) const;
+  const StoredTensor& entry(TensorGroup group, const std::string& name) const;
 
   void read_table(TensorGroup group);
   void check_metadata() const;
@@ -171,7 +194,7 @@ class CheckpointReader {
   Hdf5File file_;
   Hdf5Group root_;
   CheckpointInfo info_;
-  std::map<std::string, Entry> entries_;  ///< by path
+  StoredTensors tensors_;
 };
 
 /// \brief True for a file that ends in ".h5" or begins like an HDF5 file: damaged or not,
