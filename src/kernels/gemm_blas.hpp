@@ -34,6 +34,7 @@ inline int blas_int(std::int64_t value) {
 /// \brief The product on one thread inside a parallel region, on the BLAS's own number of
 /// threads outside.
 template <class T>
+  requires std::is_floating_point_v<T>
 void blas_gemm(const HostProduct<T>& x) {
   // A row-major matrix is its transpose in BLAS's column-major eyes: c^T = op(b)^T op(a)^T.
   const char left = x.transpose_b == Transpose::kYes ? 'T' : 'N';

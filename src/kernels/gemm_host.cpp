@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gemm_blas.hpp"
+#include "gemm_onednn.hpp"
 #include "gemm_packed.hpp"
 
 namespace pleat::kernels {
@@ -118,6 +119,7 @@ template <class A, class B, class C>
 void host_gemm(const HostProduct<A, B, C>& product) {
   if (product.m == 0 || product.n == 0) return;
   if (product.k == 0) return scale_result(product);
+  if (try_onednn(product)) return;
 #if defined(PLEAT_PACKED_GEMM)
   // Scratch memory that outlives the call; it carries nothing from one product to the next.
   thread_local packed::Workspace<Accumulator<C>> workspace;
