@@ -38,7 +38,7 @@ double seconds_since(Clock::time_point start) {
 template <class T>
 class Trainer {
  public:
-  Trainer(const RunConfig& config, const comm::Grid& grid, bool threads, Log& log);
+  Trainer(const RunConfig& config, const comm::Grid& grid, Log& log);
   ExitCode run();
 
  private:
@@ -85,7 +85,7 @@ class Trainer {
 };
 
 template <class T>
-Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, bool threads, Log& log)
+Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, Log& log)
     : config_(config),
       grid_(grid),
       log_(log),
@@ -95,7 +95,7 @@ Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, bool thread
                                 config.run.seed)),
       whole_layout_(model::parameter_layout(config.model)),
       engine_(config, grid),
-      checkpoints_(config, folder_.checkpoints(), grid, threads, log),
+      checkpoints_(config, folder_.checkpoints(), grid, log),
       guard_(config.guard),
       report_(config, grid, log) {}
 
@@ -138,6 +138,7 @@ void Trainer<T>::write_folder(bool resumed) {
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
   folder_.make_checkpoints();
+  stops_.forget_earlier();
   folder_.write_deck(config_.resolved_deck);
   report_.open(folder_, first_step_);
 }
@@ -146,6 +147,9 @@ template <class T>
 ExitCode Trainer<T>::run() {
   open_folder();
   report_.describe(*data_);
+  if (config_.run.wall_limit == "auto" && !batch_system_seconds_left()) {
+    log_.warn("run.wall_limit = \"auto\": no batch system tells when this job ends; there is no limit");
+  }
   if (first_step_ > config_.run.steps) {
     log_.info("the run is complete: {} of {} steps are done\nHINT: raise run.steps to go on, "
               "or set checkpoint.resume = \"none\" to begin anew.",
@@ -166,6 +170,7 @@ ExitCode Trainer<T>::train_steps() {
     watchdog.alive();
     if (!metrics) {
       step = step_ - 1;  // the same step with the next batch, or an earlier one
+      if (must_stop(step)) return ExitCode::kStoppedEarly;
       continue;
     }
     if (config_.validation.every > 0 && due(config_.validation.every, step)) {
@@ -176,6 +181,7 @@ ExitCode Trainer<T>::train_steps() {
     report_.add(*metrics, seconds_since(start));
     checkpoints_.poll();
     if (due(config_.checkpoint.every, step)) save(step);
+    watchdog.alive();
     if (must_stop(step)) return ExitCode::kStoppedEarly;
   }
   checkpoints_.finish();
@@ -333,9 +339,9 @@ ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
   require_same_deck(config, runtime.world());
   const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()));
   if (config.precision.compute == Precision::kFp64) {
-    return Trainer<double>(config, grid, runtime.threads(), log).run();
+    return Trainer<double>(config, grid, log).run();
   }
-  return Trainer<float>(config, grid, runtime.threads(), log).run();
+  return Trainer<float>(config, grid, log).run();
 }
 
 }  // namespace pleat::train
