@@ -2,7 +2,7 @@
 /// \file
 /// \brief The model in bf16 against the same weights in fp32. Each of its few dozen roundings
 /// has a relative error of 2^-9 in the mean, and they are independent: differences of several
-/// times that, a per cent or two, are what arithmetic in 16 bits is worth.
+/// times that, a few per cent of a gradient, are what arithmetic in 16 bits is worth.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,9 @@ namespace pleat::test {
 namespace {
 
 constexpr double kLossTolerance = 4.0 * Bf16::kRoundoff;
-constexpr double kGradientTolerance = 16.0 * Bf16::kRoundoff;
+constexpr double kGradientTolerance = 10.0 * Bf16::kRoundoff;
+/// Where some tokens went to another expert.
+constexpr double kRoutedTolerance = 16.0 * Bf16::kRoundoff;
 
 class Bf16Model : public testing::TestWithParam<ModelCase> {
  protected:
@@ -22,8 +24,8 @@ class Bf16Model : public testing::TestWithParam<ModelCase> {
   const HostBatch& batch() const { return GetParam().batch; }
 
   /// Weights that both types hold.
-  HostTensors weights() const {
-    HostTensors all = random_weights(config(), 0.2, 7);
+  HostTensors weights(std::uint64_t seed = 7) const {
+    HostTensors all = random_weights(config(), 0.2, seed);
     for (auto& [name, values] : all) {
       for (double& value : values) value = static_cast<double>(Bf16(value));
     }
@@ -31,9 +33,10 @@ class Bf16Model : public testing::TestWithParam<ModelCase> {
   }
 
   template <class T>
-  std::unique_ptr<ModelProblem<T>> step(plan::Recompute recompute = plan::Recompute::kNone) {
+  std::unique_ptr<ModelProblem<T>> step(plan::Recompute recompute = plan::Recompute::kNone,
+                                        std::uint64_t seed = 7) {
     auto problem = std::make_unique<ModelProblem<T>>(config(), batch().sequence, recompute);
-    problem->set_weights(weights());
+    problem->set_weights(weights(seed));
     problem->step(batch());
     return problem;
   }
@@ -47,13 +50,19 @@ double distance(const std::vector<double>& x, const std::vector<double>& y, doub
 }
 
 TEST_P(Bf16Model, AgreesWithFp32) {
-  const auto half = step<Bf16>();
-  const auto single = step<float>();
   const model::LossScales scales = scales_of(batch());
-  // A token between two experts may go to either: then there is nothing to compare.
-  if (half->counts_LE() != single->counts_LE()) GTEST_SKIP() << "routed differently";
+  std::unique_ptr<ModelProblem<Bf16>> half;
+  std::unique_ptr<ModelProblem<float>> single;
+  // A token between two experts may go to either, and then its gradients are others.
+  bool alike = false;
+  for (std::uint64_t seed = 7; seed < 12 && !alike; ++seed) {
+    half = step<Bf16>(plan::Recompute::kNone, seed);
+    single = step<float>(plan::Recompute::kNone, seed);
+    alike = half->counts_LE() == single->counts_LE();
+  }
   EXPECT_NEAR(half->total(scales), single->total(scales),
-              kLossTolerance * single->total(scales));
+              (alike ? kLossTolerance : kRoutedTolerance) * single->total(scales));
+  if (!alike) return;
   const HostTensors gradients = half->gradient_tensors();
   const HostTensors expected = single->gradient_tensors();
   double largest = 0.0;
