@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief The state of a run on its way into checkpoints, beside the next steps, and out of them.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pleat/base/log.hpp"
+#include "pleat/comm/file_communicator.hpp"
+#include "pleat/comm/grid.hpp"
+#include "pleat/io/checkpoint.hpp"
+#include "pleat/train/engine.hpp"
+#include "pleat/train/run_config.hpp"
+
+namespace pleat::train {
+
+/// \brief What has been read of the checkpoint that a run continues from.
+struct Resumed {
+  std::string path;
+  io::CheckpointInfo info;
+};
+
+/// \brief Writes and reads the checkpoints of one run.
+///
+/// Weights and moments change only in the update at the end of a step. So a checkpoint is
+/// written straight from them, on a thread of its own, while the next step computes its
+/// gradients; only what is not yet written when that update is due is copied first. Each rank
+/// writes the elements of its own shards, whatever the mapping. All functions but
+/// poll() and those that only tell are collective over the grid.
+template <class T>
+class Checkpoints {
+ public:
+  /// \param folder  of the checkpoints
+  /// \param threads  whether MPI serves several threads; if not, writing is never asynchronous
+  /// \param config, grid, log  must outlive the object
+  Checkpoints(const RunConfig& config, std::string folder, const comm::Grid& grid, bool threads,
+              Log& log);
+  /// \brief Waits for what is being written; its failure is dropped.
+  ~Checkpoints();
+  Checkpoints(const Checkpoints&) = delete;
+  Checkpoints& operator=(const Checkpoints&) = delete;
+
+  /// \brief Loads what checkpoint.resume asks for into the engine: nothing, a file, or the newest
+  /// usable checkpoint of the folder, with a warning for each damaged one that is passed over.
+  /// \throws InputError PL0309 another model; PL0312 all are damaged; PL0732 a deck that
+  ///   cannot continue it
+  std::optional<Resumed> resume(Engine<T>& engine);
+  /// \brief Loads the newest usable checkpoint of the folder, if there is one.
+  std::optional<Resumed> newest(Engine<T>& engine);
+
+  /// \brief Begins to write; waits for the one before. A failure is a warning later on.
+  void start(const io::CheckpointInfo& info, Engine<T>& engine);
+  /// \brief To be called before weights or moments change.
+  void before_update();
+  /// \brief Reports what is done by now, without waiting.
+  void poll();
+  /// \brief Waits for what is being written, and reports it.
+  void wait();
+  /// \brief The same, for a checkpoint that must not fail. \throws IoError
+  void finish();
+
+  /// \brief Seconds for which steps have waited for checkpoints so far.
+  double stalled_seconds() const { return stalled_; }
+  /// \brief The longest time that writing one took; 0 before the first.
+  double longest_seconds() const { return longest_seconds_; }
+
+ private:
+  class Writing;
+  std::vector<std::string> candidates();
+  bool usable(const std::string& path, const std::function<void()>& work);
+  void check_continuable(const io::CheckpointLoader& loader, const std::string& path);
+  Resumed read(io::CheckpointLoader& loader, const std::string& path, Engine<T>& engine);
+
+  const RunConfig& config_;
+  std::string folder_;
+  const comm::Grid& grid_;
+  bool asynchronous_;
+  Log& log_;
+  std::shared_ptr<const tensor::ParameterLayout> whole_layout_;
+  std::unique_ptr<comm::FileCommunicator> comm_;  ///< for the thread alone
+  std::unique_ptr<Writing> writing_;
+  double stalled_ = 0.0;
+  double stalled_before_ = 0.0;  ///< when the one under way was begun
+  double longest_seconds_ = 0.0;
+};
+
+}  // namespace pleat::train
