@@ -77,7 +77,7 @@ std::string launch_command(const MachineDescription& machine, Launcher launcher,
       shape_options(machine, launcher, placeholders, nodes, ranks_per_node);
   std::string options;
   for (const std::string& option : machine_options(machine, launcher))
-    options += " " + shell_word(placeholders.fill(option));
+    options += fmt::format(" {}", shell_word(placeholders.fill(option)));
   if (!options.empty()) text += "\n       " + options;
   if (!machine.device_variable.empty() && machine.gpus > 0)
     text += "\n        " + device_wrapper(machine, launcher);

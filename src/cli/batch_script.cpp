@@ -130,7 +130,7 @@ std::string names(const BatchJob& job) {
   std::string text = fmt::format(
       "\nprogram={}\ndeck={}\nrun={}   # the folder of the run\nsettings=(",
       shell_word(job.program), shell_word(job.deck), shell_word(job.run_folder));
-  for (const std::string& setting : job.settings) text += "\n  " + shell_word(setting);
+  for (const std::string& setting : job.settings) text += fmt::format("\n  {}", shell_word(setting));
   text += job.settings.empty() ? ")\n" : "\n)\n";
   if (job.system != BatchSystem::kSlurm)
     text += fmt::format("script={}   # this file, to queue it again\n", shell_word(job.script));
@@ -148,7 +148,7 @@ std::string environment(const MachineDescription& machine,
   std::string text = "\n";
   if (!machine.modules.empty()) {
     text += "module load";
-    for (const std::string& module : machine.modules) text += " " + shell_word(module);
+    for (const std::string& module : machine.modules) text += fmt::format(" {}", shell_word(module));
     text += " || exit 2\n";
   }
   if (machine.cores > 0 && !sets_threads(machine.variables)) {
