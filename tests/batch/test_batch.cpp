@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief pleat batch: the scripts for every system and machine against golden texts, what
-/// fits into a node, and what is refused.
+/// \brief pleat batch: the scripts for every system and machine against golden texts,
+/// what fits into a node, and what is refused.
 #include "batch/batch_test.hpp"
 
 namespace pleat::test {
@@ -24,16 +24,16 @@ bool has_shellcheck() {
 
 // --- Golden texts ---
 
-class BatchGolden : public BatchTest,
-                    public ::testing::WithParamInterface<
-                        std::tuple<const char*, const char*>> {};
+class BatchGolden
+    : public BatchTest,
+      public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
 TEST_P(BatchGolden, TextIsAsAgreedAndBashReadsIt) {
   const auto [system, machine] = GetParam();
-  const std::string ranks =
-      std::string(machine) == "laptop" ? "--ranks-per-node 4" : "";
+  const std::string ranks = std::string(machine) == "laptop" ? "--ranks-per-node 4" : "";
   const ProgramResult made = batch(fmt::format(
-      "--system {} --machine {} --nodes 2 {} --account abc123 --program /opt/pleat/bin/pleat "
+      "--system {} --machine {} --nodes 2 {} --account abc123 --program "
+      "/opt/pleat/bin/pleat "
       "--output 'my job.sh' optimizer.lr=1e-3 'data.path=[\"a b\", \"it'\\''s\"]' 2>&1",
       system, machine, ranks));
   ASSERT_EQ(made.exit_code, 0) << made.output;
@@ -49,22 +49,23 @@ TEST_P(BatchGolden, TextIsAsAgreedAndBashReadsIt) {
   EXPECT_EQ(text, read_file(golden)) << "tests/batch/regenerate makes it anew";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, BatchGolden,
-    ::testing::Combine(::testing::Values("slurm", "pbs", "flux"),
-                       ::testing::Values("frontier", "perlmutter", "aurora", "h100",
-                                         "laptop")),
-    [](const auto& info) {
-      return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-    });
+INSTANTIATE_TEST_SUITE_P(All, BatchGolden,
+                         ::testing::Combine(::testing::Values("slurm", "pbs", "flux"),
+                                            ::testing::Values("frontier", "perlmutter",
+                                                              "aurora", "h100",
+                                                              "laptop")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::get<1>(info.param);
+                         });
 
 TEST_F(BatchTest, EveryMachineOfTheFolderHasGoldenTexts) {
   for (const auto& file : std::filesystem::directory_iterator(
            std::string(PLEAT_SOURCE_DIR) + "/inputs/machines")) {
     for (const char* system : {"slurm", "pbs", "flux"}) {
-      EXPECT_TRUE(std::filesystem::exists(
-          fmt::format("{}/batch/golden/{}-{}.sh", PLEAT_TESTS_DIR, system,
-                      file.path().stem().string())))
+      EXPECT_TRUE(
+          std::filesystem::exists(fmt::format("{}/batch/golden/{}-{}.sh", PLEAT_TESTS_DIR,
+                                              system, file.path().stem().string())))
           << file.path();
     }
   }
@@ -99,9 +100,9 @@ TEST_F(BatchTest, AWallLimitOfTheDeckIsLeftAsItIs) {
 
 TEST_F(BatchTest, PathsWithBlanksAndQuotesAreOneWord) {
   std::filesystem::rename(path("deck.toml"), path("it's a deck.toml"));
-  const ProgramResult made =
-      pleat("batch \"it's a deck.toml\" --time 1h --machine laptop --ranks-per-node 4 "
-            "--program '/opt/my tools/pleat' 'run.output=runs/$HOME'");
+  const ProgramResult made = pleat(
+      "batch \"it's a deck.toml\" --time 1h --machine laptop --ranks-per-node 4 "
+      "--program '/opt/my tools/pleat' 'run.output=runs/$HOME'");
   EXPECT_EQ(made.exit_code, 0) << made.output;
   EXPECT_THAT(made.output, HasSubstr("deck='it'\\''s a deck.toml'\n"));
   EXPECT_THAT(made.output, HasSubstr("program='/opt/my tools/pleat'\n"));
@@ -111,11 +112,12 @@ TEST_F(BatchTest, PathsWithBlanksAndQuotesAreOneWord) {
 // --- What fits into a node ---
 
 TEST_F(BatchTest, GroupsThatLeaveTheNodeAreNamedWithTheNearestThatDoNot) {
-  const ProgramResult made =
-      batch("--machine h100 --nodes 2 parallel.expert=16 parallel.context=2 "
-            "parallel.tensor=8");
+  const ProgramResult made = batch(
+      "--machine h100 --nodes 2 parallel.expert=16 parallel.context=2 "
+      "parallel.tensor=8");
   EXPECT_EQ(made.exit_code, 0) << made.output;
-  EXPECT_THAT(made.output, HasSubstr("WARNING: expert x expert_tensor = 16 does not fit"));
+  EXPECT_THAT(made.output,
+              HasSubstr("WARNING: expert x expert_tensor = 16 does not fit"));
   EXPECT_THAT(made.output, HasSubstr("nearest that fits: parallel.expert=8 "
                                      "parallel.expert_tensor=1"));
   EXPECT_THAT(made.output, HasSubstr("# WARNING: context x tensor = 16 does not fit"));
@@ -127,8 +129,7 @@ TEST_F(BatchTest, AProductThatDoesNotDivideTheNodeStraddlesIt) {
   const ProgramResult made =
       batch("--machine aurora --account a --nodes 2 parallel.expert=8");
   EXPECT_THAT(made.output, HasSubstr("expert x expert_tensor = 8 does not fit"));
-  EXPECT_THAT(made.output,
-              HasSubstr("parallel.expert=12 parallel.expert_tensor=1"));
+  EXPECT_THAT(made.output, HasSubstr("parallel.expert=12 parallel.expert_tensor=1"));
   const ProgramResult fits =
       batch("--machine aurora --account a --nodes 2 parallel.expert=12");
   EXPECT_THAT(fits.output, HasSubstr("# expert x expert_tensor = 12: inside a node"));
@@ -181,8 +182,9 @@ TEST_F(BatchRefusal, MachinesThatAreNotThereOrWrong) {
     write("mine.toml", "[machine]\ntitle = \"mine\"\n" + lines);
     expect_refused("--machine mine.toml --ranks-per-node 4", text);
   };
-  expect_wrong("crores = 4\n", "mine.toml:3: unknown key 'machine.crores'\nHINT: did you "
-                               "mean 'machine.cores'?");
+  expect_wrong("crores = 4\n",
+               "mine.toml:3: unknown key 'machine.crores'\nHINT: did you "
+               "mean 'machine.cores'?");
   expect_wrong("cores = -1\n", "mine.toml:3: machine.cores: found -1");
   expect_wrong("system = \"lsf\"\n", "mine.toml:3: machine.system");
   expect_wrong("[environment]\nvariables = [\"A B=1\"]\n", "mine.toml:4: environment");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief What the scripts do: they run here, with stand-ins for the commands of the batch
-/// systems and for pleat. tests/slurm runs them under a real Slurm.
+/// \brief What the scripts do: they run here, with stand-ins for the commands of the
+/// batch systems and for pleat. tests/slurm runs them under a real Slurm.
 #include "batch/batch_test.hpp"
 
 namespace pleat::test {
@@ -16,8 +16,8 @@ while (($#)) && [[ $1 != *"/stand-in pleat" ]]; do shift; done
 exec "$@"
 )";
 
-/// Trains as the file `plan` says: each line is "EXIT_CODE STEP", STEP that of the checkpoint
-/// it leaves. A line serves one start.
+/// Trains as the file `plan` says: each line is "EXIT_CODE STEP", STEP that of the
+/// checkpoint it leaves. A line serves one start.
 constexpr const char* kProgram = R"(#!/bin/bash
 echo "$@" >>"$TEST/started"
 [[ $1 == check ]] && exit "$(cat "$TEST/check")"
@@ -35,7 +35,8 @@ class BatchScript : public BatchTest, public ::testing::WithParamInterface<const
     std::filesystem::create_directories(path("runs/austen/checkpoints"));
     for (const char* name : {"srun", "mpiexec"}) command(name, kLauncher);
     command("flux", std::string("#!/bin/bash\nif [[ $1 == --parent ]]; then echo \"flux "
-                                "$*\" >>\"$TEST/queued\"; exit; fi\n") + kLauncher);
+                                "$*\" >>\"$TEST/queued\"; exit; fi\n") +
+                        kLauncher);
     command("qsub", "#!/bin/bash\necho \"qsub $*\" >>\"$TEST/queued\"\n");
     command("scontrol", "#!/bin/bash\necho \"scontrol $*\" >>\"$TEST/queued\"\n");
     command("squeue", "#!/bin/bash\ncat \"$TEST/state\"\n");
@@ -58,7 +59,8 @@ class BatchScript : public BatchTest, public ::testing::WithParamInterface<const
   ProgramResult run(const std::string& plan) const {
     write("plan", plan);
     const std::string script = fmt::format(
-        "cd / && TEST='{0}' PATH='{0}/bin':$PATH SLURM_JOB_ID=17 bash '{0}/my job.sh' 2>&1",
+        "cd / && TEST='{0}' PATH='{0}/bin':$PATH SLURM_JOB_ID=17 bash '{0}/my job.sh' "
+        "2>&1",
         folder_.string());
     std::FILE* pipe = popen(script.c_str(), "r");
     ProgramResult result;

@@ -35,13 +35,13 @@ inline bool wait_until(const std::function<bool()>& condition, int seconds) {
   return true;
 }
 
-/// \brief Runs for the lifetime of the object. However the test ends, the pipe closes, and
-/// private_slurm kills what it started.
+/// \brief Runs for the lifetime of the object. However the test ends, the pipe closes,
+/// and private_slurm kills what it started.
 class PrivateSlurm {
  public:
   explicit PrivateSlurm(const std::string& folder) : folder_(folder) {
-    const std::string command =
-        fmt::format("exec python3 '{}/slurm/private_slurm' '{}'", PLEAT_TESTS_DIR, folder);
+    const std::string command = fmt::format("exec python3 '{}/slurm/private_slurm' '{}'",
+                                            PLEAT_TESTS_DIR, folder);
     pipe_ = popen(command.c_str(), "w");
     wait_until([&] { return exists("ready") || exists("failed"); }, 120);
     if (exists("ready")) setenv("SLURM_CONF", (folder + "/slurm.conf").c_str(), 1);
@@ -69,7 +69,8 @@ class PrivateSlurm {
 class SlurmTest : public ProgramTest {
  protected:
   static void SetUpTestSuite() {
-    if (std::system("PATH=$PATH:/usr/sbin; command -v slurmctld slurmd munged >/dev/null") != 0)
+    if (std::system(
+            "PATH=$PATH:/usr/sbin; command -v slurmctld slurmd munged >/dev/null") != 0)
       return;
     std::string pattern =
         (std::filesystem::temp_directory_path() / "slurm-XXXXXX").string();
@@ -92,11 +93,12 @@ class SlurmTest : public ProgramTest {
     ASSERT_TRUE(slurm_->runs()) << slurm_->error();
   }
 
-  /// \brief stdout and stderr of a command in the scratch folder, without the last newline.
+  /// \brief stdout and stderr of a command in the scratch folder, without the last
+  /// newline.
   std::string shell(const std::string& command) const {
-    std::FILE* pipe =
-        popen(fmt::format("cd '{}' && {{ {} ; }} 2>&1", folder_.string(), command).c_str(),
-              "r");
+    std::FILE* pipe = popen(
+        fmt::format("cd '{}' && {{ {} ; }} 2>&1", folder_.string(), command).c_str(),
+        "r");
     std::string text;
     for (int byte = 0; (byte = std::fgetc(pipe)) != EOF;) text += static_cast<char>(byte);
     pclose(pipe);

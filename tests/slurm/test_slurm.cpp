@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// \brief The script of pleat batch under a real Slurm: a run that is stopped by its wall
-/// limit, by a signal or by the loss of its node is, in the end, bitwise the run that was not.
+/// limit, by a signal or by the loss of its node is, in the end, bitwise the run that was
+/// not.
 #include "slurm/slurm_test.hpp"
 
 namespace pleat::test {
@@ -69,12 +70,11 @@ class SlurmRun : public SlurmTest {
       write("deck.toml", fmt::format(kDeck, steps_));
       std::filesystem::remove_all(path("whole"));
       const auto start = std::chrono::steady_clock::now();
-      const std::string output =
-          shell(fmt::format("{} '{}' train deck.toml run.output=whole", mpiexec(2),
-                            PLEAT_PROGRAM));
+      const std::string output = shell(fmt::format(
+          "{} '{}' train deck.toml run.output=whole", mpiexec(2), PLEAT_PROGRAM));
       ASSERT_THAT(output, HasSubstr(fmt::format("step {}", steps_))) << output;
-      seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-                     .count();
+      seconds_ =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     steps_ /= 3;
   }
@@ -82,10 +82,10 @@ class SlurmRun : public SlurmTest {
   /// Writes the script of the job that trains into runs/austen.
   void make_script(const std::string& machine, const std::string& more = "") const {
     write("machine.toml", machine);
-    const ProgramResult made =
-        pleat("batch deck.toml --system slurm --machine machine.toml --ranks-per-node 2 "
-              "--time 10m --output job.sh --force " +
-              more);
+    const ProgramResult made = pleat(
+        "batch deck.toml --system slurm --machine machine.toml --ranks-per-node 2 "
+        "--time 10m --output job.sh --force " +
+        more);
     ASSERT_EQ(made.exit_code, 0) << made.output;
   }
   std::string log_of(const std::string& job) const {
@@ -146,7 +146,8 @@ TEST_F(SlurmRun, ASignalToTheStepReachesTheRanks) {
   EXPECT_THAT(read_file(path("job.sh")), HasSubstr("#SBATCH --signal=USR1@10\n"));
   const std::string job = submit("job.sh");
   wait_for_progress(20);
-  // What --signal=USR1@10 does when its time comes: the tasks get it, the script does not.
+  // What --signal=USR1@10 does when its time comes: the tasks get it, the script does
+  // not.
   EXPECT_EQ(shell("scancel --signal=USR1 " + job), "");
   expect_finished_after_restarts(job);
   EXPECT_THAT(log_of(job), HasSubstr("queued again"));
