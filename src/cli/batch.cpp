@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include "batch_machine.hpp"
 #include "batch_placement.hpp"
@@ -54,17 +54,18 @@ std::int64_t ranks_per_node(const BatchOptions& options,
                             const MachineDescription& machine) {
   if (machine.gpus > 0) {
     if (options.ranks_per_node > 0)
-      fail_option(fmt::format("--ranks-per-node: {} runs one rank on each GPU\n"
-                              "HINT: use --gpus-per-node, 1 to {}.",
-                              machine.title, machine.gpus));
+      fail_option(
+          fmt::format("--ranks-per-node: {} runs one rank on each GPU\n"
+                      "HINT: use --gpus-per-node, 1 to {}.",
+                      machine.title, machine.gpus));
     if (options.gpus_per_node > machine.gpus)
       fail_option(fmt::format("--gpus-per-node {}: a node of {} has {}",
                               options.gpus_per_node, machine.title, machine.gpus));
     return options.gpus_per_node > 0 ? options.gpus_per_node : machine.gpus;
   }
   if (options.gpus_per_node > 0)
-    fail_option(fmt::format("--gpus-per-node: {} has no GPUs\nHINT: use --ranks-per-node.",
-                            machine.title));
+    fail_option(fmt::format(
+        "--gpus-per-node: {} has no GPUs\nHINT: use --ranks-per-node.", machine.title));
   if (options.ranks_per_node == 0)
     fail_option(fmt::format("--ranks-per-node is needed for {}", machine.title));
   if (machine.cores > 0 && options.ranks_per_node > machine.cores)
@@ -78,9 +79,10 @@ std::int64_t job_seconds(const std::string& time) {
   const bool bare = time.find_first_not_of("0123456789") == std::string::npos;
   const auto seconds = bare ? std::nullopt : train::parse_wall_limit(time);
   if (!seconds)
-    fail_option(fmt::format("--time {}: expected a time such as 45m, 3h50m, 03:50:00 or "
-                            "1-12:00:00{}",
-                            time, bare ? "; a number alone has no unit" : ""));
+    fail_option(
+        fmt::format("--time {}: expected a time such as 45m, 3h50m, 03:50:00 or "
+                    "1-12:00:00{}",
+                    time, bare ? "; a number alone has no unit" : ""));
   constexpr double kShortest = 60, kLongest = 366 * 86400.0;
   if (*seconds < kShortest || *seconds > kLongest)
     fail_option(fmt::format("--time {}: expected one minute to one year", time));
@@ -96,11 +98,12 @@ void require_one_word(const char* option, const std::string& text) {
 
 /// A job that is queued again has to find what the one before it left.
 void require_continuation(const train::RunConfig& config) {
-  PLEAT_REQUIRE(config.checkpoint.resume == "auto", InputError, "PL0944",
-                "checkpoint.resume = \"{}\": each job of the batch would begin there again\n"
-                "HINT: leave checkpoint.resume at \"auto\"; model.init gives a run the "
-                "weights of a checkpoint.",
-                config.checkpoint.resume);
+  PLEAT_REQUIRE(
+      config.checkpoint.resume == "auto", InputError, "PL0944",
+      "checkpoint.resume = \"{}\": each job of the batch would begin there again\n"
+      "HINT: leave checkpoint.resume at \"auto\"; model.init gives a run the "
+      "weights of a checkpoint.",
+      config.checkpoint.resume);
 }
 
 std::string absolute(const std::string& path) {
@@ -187,7 +190,8 @@ void add_job_options(CLI::App& command, BatchOptions& options) {
 void add_batch(CLI::App& program, Job& job) {
   auto options = std::make_shared<BatchOptions>();
   CLI::App* command = program.add_subcommand(
-      "batch", "Writes a batch script that trains until the run is complete, job after job");
+      "batch",
+      "Writes a batch script that trains until the run is complete, job after job");
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->settings,
                       "section.key=value: replaces what the deck says");

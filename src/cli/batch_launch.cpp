@@ -34,8 +34,8 @@ std::string device_wrapper(const MachineDescription& machine, Launcher launcher)
 }
 
 /// Options that follow from the shape of the job, before those of the machine. After the
-/// first rank has ended srun gives the others a minute: ranks that stop with 75 do not end at
-/// the same instant, ranks that lost one of theirs would wait for ever.
+/// first rank has ended srun gives the others a minute: ranks that stop with 75 do not
+/// end at the same instant, ranks that lost one of theirs would wait for ever.
 std::string shape_options(const MachineDescription& machine, Launcher launcher,
                           const Placeholders& placeholders, std::int64_t nodes,
                           std::int64_t ranks_per_node) {
@@ -46,7 +46,8 @@ std::string shape_options(const MachineDescription& machine, Launcher launcher,
           "srun --nodes={} --ntasks={} --ntasks-per-node={}{}\n"
           "        --distribution=block:block --kill-on-bad-exit=0 --wait=60",
           nodes, ranks, ranks_per_node,
-          machine.cores > 0 ? fmt::format(" --cpus-per-task={}", placeholders.cpus()) : "");
+          machine.cores > 0 ? fmt::format(" --cpus-per-task={}", placeholders.cpus())
+                            : "");
     case Launcher::kFlux:
       return fmt::format("flux run --nodes={} --ntasks={}{}{}", nodes, ranks,
                          machine.cores > 0
@@ -169,14 +170,15 @@ std::string launch_commands(const MachineDescription& machine, BatchSystem syste
   const Launcher launcher = launcher_of(machine, system);
   // The same cores and GPUs for the one rank as for each of all.
   const Placeholders placeholders(machine, nodes, ranks_per_node);
-  return fmt::format("\nlaunch=({})\nlaunch_one=({})\n",
-                     launch_command(machine, launcher, placeholders, nodes, ranks_per_node),
-                     launch_command(machine, launcher, placeholders, 1, 1));
+  return fmt::format(
+      "\nlaunch=({})\nlaunch_one=({})\n",
+      launch_command(machine, launcher, placeholders, nodes, ranks_per_node),
+      launch_command(machine, launcher, placeholders, 1, 1));
 }
 
 std::string signal_handling(const MachineDescription& machine, BatchSystem system) {
-  const bool passes_on = system == BatchSystem::kSlurm &&
-                         launcher_of(machine, system) != Launcher::kSrun;
+  const bool passes_on =
+      system == BatchSystem::kSlurm && launcher_of(machine, system) != Launcher::kSrun;
   return fmt::format(fmt::runtime(passes_on ? kPassOn : kSurvive), kRun);
 }
 

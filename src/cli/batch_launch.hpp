@@ -11,8 +11,8 @@
 
 namespace pleat::cli {
 
-/// \brief Replaces {nodes}, {ranks}, {ranks_per_node}, {cores} and {cpus} in the texts of a
-/// machine description.
+/// \brief Replaces {nodes}, {ranks}, {ranks_per_node}, {cores} and {cpus} in the texts of
+/// a machine description.
 class Placeholders {
  public:
   Placeholders(const MachineDescription& machine, std::int64_t nodes,

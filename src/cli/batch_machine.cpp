@@ -77,9 +77,8 @@ void declare_launch(io::DeckKeys& keys, MachineDescription& machine) {
            {.name = "launch.flux", .meaning = "further options of flux run"});
   keys.add(machine.wrapper,
            {.name = "launch.wrapper", .meaning = "command in front of the program"});
-  keys.add(machine.device_variable,
-           {.name = "launch.device_variable",
-            .meaning = "variable that names the GPU of a rank"});
+  keys.add(machine.device_variable, {.name = "launch.device_variable",
+                                     .meaning = "variable that names the GPU of a rank"});
   keys.add(machine.devices,
            {.name = "launch.devices",
             .meaning = "GPUs in the order of a node's ranks; empty: 0, 1, 2, ...",
@@ -95,15 +94,17 @@ bool is_identifier(const std::string& text) {
 void check_machine(const io::Deck& file, const MachineDescription& machine) {
   for (const std::string& variable : machine.variables) {
     const auto equals = variable.find('=');
-    PLEAT_REQUIRE(equals != std::string::npos && is_identifier(variable.substr(0, equals)),
-                  InputError, "PL0942",
-                  "{}: environment.variables: found \"{}\", expected \"NAME=value\"",
-                  file.where("environment.variables"), variable);
+    PLEAT_REQUIRE(
+        equals != std::string::npos && is_identifier(variable.substr(0, equals)),
+        InputError, "PL0942",
+        "{}: environment.variables: found \"{}\", expected \"NAME=value\"",
+        file.where("environment.variables"), variable);
   }
-  PLEAT_REQUIRE(machine.device_variable.empty() || is_identifier(machine.device_variable),
-                InputError, "PL0942",
-                "{}: launch.device_variable: found \"{}\", expected the name of a variable",
-                file.where("launch.device_variable"), machine.device_variable);
+  PLEAT_REQUIRE(
+      machine.device_variable.empty() || is_identifier(machine.device_variable),
+      InputError, "PL0942",
+      "{}: launch.device_variable: found \"{}\", expected the name of a variable",
+      file.where("launch.device_variable"), machine.device_variable);
   const auto devices = static_cast<std::int64_t>(machine.devices.size());
   PLEAT_REQUIRE(devices == 0 || devices == machine.gpus, InputError, "PL0942",
                 "{}: launch.devices: found {} GPUs, expected the {} of machine.gpus",
@@ -129,7 +130,8 @@ std::string path_of_machine(const std::string& name) {
   if (fs::is_regular_file(path, error)) return path;
   const std::vector<std::string> known = known_machines();
   const std::string nearest = is_path ? "" : nearest_spelling(name, known);
-  PLEAT_FAIL(InputError, "PL0941", "there is no machine '{}'\nHINT: {}known are {}; or "
+  PLEAT_FAIL(InputError, "PL0941",
+             "there is no machine '{}'\nHINT: {}known are {}; or "
              "describe yours in a file and give its path, which ends in .toml "
              "(docs/batch.md).",
              name, nearest.empty() ? "" : fmt::format("did you mean '{}'? ", nearest),

@@ -37,14 +37,14 @@ struct MachineDescription {
   std::vector<std::string> mpiexec_options;
   std::vector<std::string> flux_options;
   std::vector<std::string> wrapper;  ///< a program and arguments in front of pleat
-  std::string device_variable;       ///< gets the device of a rank: "CUDA_VISIBLE_DEVICES"
+  std::string device_variable;  ///< gets the device of a rank: "CUDA_VISIBLE_DEVICES"
   std::vector<std::int64_t> devices;  ///< in the order of the ranks; empty: 0, 1, 2, ...
 };
 
 /// \brief Reads a description. \param name  of a file of inputs/machines without
 /// ".toml", or a path that ends so
-/// \throws InputError PL0941 no such machine (names the nearest), PL0942 a value that cannot
-/// be used, PL0201 to PL0208 as for a deck, with file and line
+/// \throws InputError PL0941 no such machine (names the nearest), PL0942 a value that
+/// cannot be used, PL0201 to PL0208 as for a deck, with file and line
 MachineDescription read_machine(const std::string& name);
 
 }  // namespace pleat::cli

@@ -37,8 +37,8 @@ bool is_legal(const train::RunConfig& config, std::int64_t ranks) {
   }
 }
 
-/// The largest product that divides the ranks of a node and is legal, near to what the deck
-/// has; empty when there is none.
+/// The largest product that divides the ranks of a node and is legal, near to what the
+/// deck has; empty when there is none.
 std::string nearest_that_fits(const train::RunConfig& config, const Neighbours& pair,
                               std::int64_t nodes, std::int64_t ranks_per_node) {
   const std::int64_t inner_now = config.parallel.*pair.inner;
@@ -70,13 +70,11 @@ Placement place_on_nodes(const train::RunConfig& config, std::int64_t nodes,
   for (const Neighbours& pair : kNeighbours) {
     const std::int64_t size = config.parallel.*pair.outer * config.parallel.*pair.inner;
     if (nodes == 1 || ranks_per_node % size == 0) {
-      placement.notes.push_back(
-          fmt::format("{} = {}: inside a node of {} ranks", pair.label, size,
-                      ranks_per_node));
+      placement.notes.push_back(fmt::format("{} = {}: inside a node of {} ranks",
+                                            pair.label, size, ranks_per_node));
       continue;
     }
-    const std::string nearest =
-        nearest_that_fits(config, pair, nodes, ranks_per_node);
+    const std::string nearest = nearest_that_fits(config, pair, nodes, ranks_per_node);
     placement.warnings.push_back(fmt::format(
         "{} = {} does not fit into a node of {} ranks: {} goes through the network{}",
         pair.label, size, ranks_per_node, pair.traffic,

@@ -12,8 +12,9 @@
 
 namespace pleat::cli {
 
-/// \brief Ranks fill one node after the other, and tensor and expert are the innermost axes:
-/// EP x ETP and CP x TP neighbours stay inside a node when their number divides its ranks.
+/// \brief Ranks fill one node after the other, and tensor and expert are the innermost
+/// axes: EP x ETP and CP x TP neighbours stay inside a node when their number divides its
+/// ranks.
 struct Placement {
   std::vector<std::string> notes;     ///< one for each product that fits
   std::vector<std::string> warnings;  ///< one for each that does not; names what would

@@ -19,7 +19,8 @@ std::int64_t margin_seconds(const BatchJob& job) {
 }
 
 std::string colon_time(std::int64_t seconds) {
-  return fmt::format("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+  return fmt::format("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60,
+                     seconds % 60);
 }
 
 /// "#SBATCH --time=..." and the like, one a line.
@@ -46,9 +47,9 @@ class Directives {
   std::string text_;
 };
 
-/// The signal comes `margin` seconds ahead of the end, or up to a minute earlier. To the tasks
-/// of srun it goes directly; other launchers run inside the batch shell's step, so the shell
-/// gets it ("B:") and passes it on.
+/// The signal comes `margin` seconds ahead of the end, or up to a minute earlier. To the
+/// tasks of srun it goes directly; other launchers run inside the batch shell's step, so
+/// the shell gets it ("B:") and passes it on.
 std::string slurm_directives(const MachineDescription& machine, const BatchJob& job,
                              const Placeholders& placeholders) {
   Directives lines("#SBATCH", placeholders);
@@ -118,10 +119,12 @@ std::string heading(const MachineDescription& machine, const BatchJob& job) {
   std::string text = fmt::format(
       "\n# {} node{} of {}, {} ranks on each: {} ranks. Submit it from anywhere:\n"
       "#   {} {}\n"
-      "# It checks the deck, trains until the run is complete or the time is over, and in\n"
-      "# the latter case queues itself again; pleat continues from the newest checkpoint.\n",
-      job.nodes, job.nodes == 1 ? "" : "s", machine.title, job.ranks_per_node, job.ranks(),
-      submit_command(job.system), shell_word(job.script));
+      "# It checks the deck, trains until the run is complete or the time is over, and "
+      "in\n"
+      "# the latter case queues itself again; pleat continues from the newest "
+      "checkpoint.\n",
+      job.nodes, job.nodes == 1 ? "" : "s", machine.title, job.ranks_per_node,
+      job.ranks(), submit_command(job.system), shell_word(job.script));
   for (const std::string& remark : job.remarks) text += "# " + remark + "\n";
   return text;
 }
@@ -130,10 +133,12 @@ std::string names(const BatchJob& job) {
   std::string text = fmt::format(
       "\nprogram={}\ndeck={}\nrun={}   # the folder of the run\nsettings=(",
       shell_word(job.program), shell_word(job.deck), shell_word(job.run_folder));
-  for (const std::string& setting : job.settings) text += fmt::format("\n  {}", shell_word(setting));
+  for (const std::string& setting : job.settings)
+    text += fmt::format("\n  {}", shell_word(setting));
   text += job.settings.empty() ? ")\n" : "\n)\n";
   if (job.system != BatchSystem::kSlurm)
-    text += fmt::format("script={}   # this file, to queue it again\n", shell_word(job.script));
+    text += fmt::format("script={}   # this file, to queue it again\n",
+                        shell_word(job.script));
   return text + fmt::format("cd {} || exit 2\n", shell_word(job.folder));
 }
 
@@ -148,12 +153,14 @@ std::string environment(const MachineDescription& machine,
   std::string text = "\n";
   if (!machine.modules.empty()) {
     text += "module load";
-    for (const std::string& module : machine.modules) text += fmt::format(" {}", shell_word(module));
+    for (const std::string& module : machine.modules)
+      text += fmt::format(" {}", shell_word(module));
     text += " || exit 2\n";
   }
   if (machine.cores > 0 && !sets_threads(machine.variables)) {
     text += fmt::format(
-        "export OMP_NUM_THREADS={}\nexport OMP_PLACES=cores\nexport OMP_PROC_BIND=close\n",
+        "export OMP_NUM_THREADS={}\nexport OMP_PLACES=cores\nexport "
+        "OMP_PROC_BIND=close\n",
         placeholders.cores());
   }
   for (const std::string& variable : machine.variables) {
@@ -260,11 +267,13 @@ const char* requeue(BatchSystem system) {
 
 std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("_-./=:,+%@").find(c) != std::string::npos;
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./=:,+%@").find(c) != std::string::npos;
   };
   if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
   std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  for (const char c : text)
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
 

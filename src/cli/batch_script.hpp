@@ -35,8 +35,8 @@ struct BatchJob {
 /// \brief The script. \throws InputError PL0942 a placeholder that does not exist
 std::string batch_script(const MachineDescription& machine, const BatchJob& job);
 
-/// \brief A word that the shell takes as it is: unchanged where nothing in it is special, else
-/// in single quotes.
+/// \brief A word that the shell takes as it is: unchanged where nothing in it is special,
+/// else in single quotes.
 std::string shell_word(const std::string& text);
 
 /// \brief "sbatch", "qsub" or "flux batch".
