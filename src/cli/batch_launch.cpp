@@ -94,6 +94,14 @@ constexpr const char* kRun =
 /// second ends pleat at once.
 constexpr const char* kSurvive = R"(
 # Signals reach the ranks without this shell, which only has to outlive them.
+trap ':' USR1 TERM HUP
+{}
+code=$?
+)";
+
+/// PBS and Flux tell by these signals that they end the job.
+constexpr const char* kSurviveAndNote = R"(
+# Signals reach the ranks without this shell, which only has to outlive them.
 ended=
 trap ':' USR1
 trap 'ended=yes' TERM HUP
@@ -170,16 +178,21 @@ std::string launch_commands(const MachineDescription& machine, BatchSystem syste
   const Launcher launcher = launcher_of(machine, system);
   // The same cores and GPUs for the one rank as for each of all.
   const Placeholders placeholders(machine, nodes, ranks_per_node);
+  // shellcheck takes the text for the shell of each rank for a mistake.
+  const char* remark = machine.device_variable.empty() || machine.gpus == 0
+                           ? ""
+                           : "# shellcheck disable=SC2016\n";
   return fmt::format(
-      "\nlaunch=({})\nlaunch_one=({})\n",
+      "\n{0}launch=({1})\n{0}launch_one=({2})\n", remark,
       launch_command(machine, launcher, placeholders, nodes, ranks_per_node),
       launch_command(machine, launcher, placeholders, 1, 1));
 }
 
 std::string signal_handling(const MachineDescription& machine, BatchSystem system) {
-  const bool passes_on =
-      system == BatchSystem::kSlurm && launcher_of(machine, system) != Launcher::kSrun;
-  return fmt::format(fmt::runtime(passes_on ? kPassOn : kSurvive), kRun);
+  if (system != BatchSystem::kSlurm)
+    return fmt::format(fmt::runtime(kSurviveAndNote), kRun);
+  const bool direct = launcher_of(machine, system) == Launcher::kSrun;
+  return fmt::format(fmt::runtime(direct ? kSurvive : kPassOn), kRun);
 }
 
 }  // namespace pleat::cli

@@ -44,20 +44,13 @@ every = 20
 keep = 3
 )";
 
-// Slurm starts the ranks itself; MPICH finds them through pmi2.
-constexpr const char* kSrunMachine = R"(
+// The ranks may outnumber the free cores: they, not their launcher, preload the shim.
+constexpr const char* kMachine = R"(
 [machine]
 title = "a node of the test"
-[environment]
-variables = ["OMP_NUM_THREADS=1"]
-)";
-constexpr const char* kMpiexecMachine = R"(
-[machine]
-title = "a node of the test"
-[environment]
-variables = ["OMP_NUM_THREADS=1"]
 [launch]
-launcher = "mpiexec"
+launcher = "{}"
+wrapper = ["env", "OMP_NUM_THREADS=1", "LD_PRELOAD={}"]
 )";
 
 class SlurmRun : public SlurmTest {
@@ -80,8 +73,8 @@ class SlurmRun : public SlurmTest {
   }
 
   /// Writes the script of the job that trains into runs/austen.
-  void make_script(const std::string& machine, const std::string& more = "") const {
-    write("machine.toml", machine);
+  void make_script(const std::string& launcher, const std::string& more = "") const {
+    write("machine.toml", fmt::format(kMachine, launcher, PLEAT_TEST_PRELOAD));
     const ProgramResult made = pleat(
         "batch deck.toml --system slurm --machine machine.toml --ranks-per-node 2 "
         "--time 10m --output job.sh --force " +
@@ -135,14 +128,14 @@ class SlurmRun : public SlurmTest {
 
 TEST_F(SlurmRun, TheWallLimitStopsItAndItQueuesItselfAgainUntilItIsComplete) {
   const int limit = static_cast<int>(std::ceil(0.6 * seconds_));
-  make_script(kMpiexecMachine, fmt::format("run.wall_limit={}", limit));
+  make_script("mpiexec", fmt::format("run.wall_limit={}", limit));
   const std::string job = submit("job.sh");
   expect_finished_after_restarts(job);
   EXPECT_THAT(log_of(job), HasSubstr(": queued again"));
 }
 
 TEST_F(SlurmRun, ASignalToTheStepReachesTheRanks) {
-  make_script(kSrunMachine);
+  make_script("srun");
   EXPECT_THAT(read_file(path("job.sh")), HasSubstr("#SBATCH --signal=USR1@10\n"));
   const std::string job = submit("job.sh");
   wait_for_progress(20);
@@ -154,7 +147,7 @@ TEST_F(SlurmRun, ASignalToTheStepReachesTheRanks) {
 }
 
 TEST_F(SlurmRun, ASignalToTheScriptIsPassedOnToTheRanks) {
-  make_script(kMpiexecMachine);
+  make_script("mpiexec");
   EXPECT_THAT(read_file(path("job.sh")), HasSubstr("#SBATCH --signal=B:USR1@10\n"));
   const std::string job = submit("job.sh");
   wait_for_progress(20);
@@ -164,7 +157,7 @@ TEST_F(SlurmRun, ASignalToTheScriptIsPassedOnToTheRanks) {
 }
 
 TEST_F(SlurmRun, TheLossOfItsNodeCostsNoMoreThanTheStepsSinceTheLastCheckpoint) {
-  make_script(kSrunMachine);
+  make_script("srun");
   const std::string job = submit("job.sh");
   wait_for_progress(20);
   const std::string node = shell("sinfo --noheader --format=%N");
@@ -175,7 +168,7 @@ TEST_F(SlurmRun, TheLossOfItsNodeCostsNoMoreThanTheStepsSinceTheLastCheckpoint) 
 }
 
 TEST_F(SlurmRun, ACancelledJobStaysCancelled) {
-  make_script(kSrunMachine);
+  make_script("srun");
   const std::string job = submit("job.sh");
   wait_for_progress(20);
   EXPECT_EQ(shell("scancel " + job), "");
