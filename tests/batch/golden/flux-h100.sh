@@ -37,9 +37,11 @@ if [[ ! -r $script ]]; then
   exit 2
 fi
 
+# shellcheck disable=SC2016
 launch=(flux run --nodes=2 --ntasks=16 --cores-per-task=12 --gpus-per-task=1
         -o cpu-affinity=per-task
         bash -c 'devices=(0 1 2 3 4 5 6 7); export CUDA_VISIBLE_DEVICES=${devices[$FLUX_TASK_LOCAL_ID]}; exec "$@"' one-gpu-each)
+# shellcheck disable=SC2016
 launch_one=(flux run --nodes=1 --ntasks=1 --cores-per-task=12 --gpus-per-task=1
         -o cpu-affinity=per-task
         bash -c 'devices=(0 1 2 3 4 5 6 7); export CUDA_VISIBLE_DEVICES=${devices[$FLUX_TASK_LOCAL_ID]}; exec "$@"' one-gpu-each)

@@ -40,9 +40,11 @@ if [[ ! -r $script ]]; then
   exit 2
 fi
 
+# shellcheck disable=SC2016
 launch=(flux run --nodes=2 --ntasks=8 --cores-per-task=16 --gpus-per-task=1
         -o cpu-affinity=per-task
         bash -c 'devices=(3 2 1 0); export CUDA_VISIBLE_DEVICES=${devices[$FLUX_TASK_LOCAL_ID]}; exec "$@"' one-gpu-each)
+# shellcheck disable=SC2016
 launch_one=(flux run --nodes=1 --ntasks=1 --cores-per-task=16 --gpus-per-task=1
         -o cpu-affinity=per-task
         bash -c 'devices=(3 2 1 0); export CUDA_VISIBLE_DEVICES=${devices[$FLUX_TASK_LOCAL_ID]}; exec "$@"' one-gpu-each)

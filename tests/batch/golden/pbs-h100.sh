@@ -37,9 +37,11 @@ if [[ ! -r $script ]]; then
   exit 2
 fi
 
+# shellcheck disable=SC2016
 launch=(mpiexec -n 16 -ppn 8
         -bind-to core:12
         bash -c 'devices=(0 1 2 3 4 5 6 7); export CUDA_VISIBLE_DEVICES=${devices[${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-$OMPI_COMM_WORLD_LOCAL_RANK}}]}; exec "$@"' one-gpu-each)
+# shellcheck disable=SC2016
 launch_one=(mpiexec -n 1 -ppn 1
         -bind-to core:12
         bash -c 'devices=(0 1 2 3 4 5 6 7); export CUDA_VISIBLE_DEVICES=${devices[${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-$OMPI_COMM_WORLD_LOCAL_RANK}}]}; exec "$@"' one-gpu-each)

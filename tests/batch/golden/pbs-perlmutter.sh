@@ -39,8 +39,10 @@ if [[ ! -r $script ]]; then
   exit 2
 fi
 
+# shellcheck disable=SC2016
 launch=(mpiexec -n 8 -ppn 4
         bash -c 'devices=(3 2 1 0); export CUDA_VISIBLE_DEVICES=${devices[${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-$OMPI_COMM_WORLD_LOCAL_RANK}}]}; exec "$@"' one-gpu-each)
+# shellcheck disable=SC2016
 launch_one=(mpiexec -n 1 -ppn 1
         bash -c 'devices=(3 2 1 0); export CUDA_VISIBLE_DEVICES=${devices[${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-$OMPI_COMM_WORLD_LOCAL_RANK}}]}; exec "$@"' one-gpu-each)
 

@@ -56,9 +56,7 @@ settings+=("run.wall_limit=$((14280 - SECONDS))")
 before=$(newest)
 
 # Signals reach the ranks without this shell, which only has to outlive them.
-ended=
-trap ':' USR1
-trap 'ended=yes' TERM HUP
+trap ':' USR1 TERM HUP
 "${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"}
 code=$?
 

@@ -35,10 +35,12 @@ export OMP_PROC_BIND=close
 say() { echo "pleat batch: $(date '+%Y-%m-%d %H:%M:%S') $*"; }
 newest() { cat -- "$run/checkpoints/LATEST" 2>/dev/null; }
 
+# shellcheck disable=SC2016
 launch=(srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task=12
         --distribution=block:block --kill-on-bad-exit=0 --wait=60
         --cpu-bind=cores --gpu-bind=none
         bash -c 'devices=(0 1 2 3 4 5 6 7); export CUDA_VISIBLE_DEVICES=${devices[$SLURM_LOCALID]}; exec "$@"' one-gpu-each)
+# shellcheck disable=SC2016
 launch_one=(srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=12
         --distribution=block:block --kill-on-bad-exit=0 --wait=60
         --cpu-bind=cores --gpu-bind=none
@@ -57,9 +59,7 @@ settings+=("run.wall_limit=$((14280 - SECONDS))")
 before=$(newest)
 
 # Signals reach the ranks without this shell, which only has to outlive them.
-ended=
-trap ':' USR1
-trap 'ended=yes' TERM HUP
+trap ':' USR1 TERM HUP
 "${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"}
 code=$?
 

@@ -39,10 +39,12 @@ export MPICH_OFI_NIC_POLICY=GPU
 say() { echo "pleat batch: $(date '+%Y-%m-%d %H:%M:%S') $*"; }
 newest() { cat -- "$run/checkpoints/LATEST" 2>/dev/null; }
 
+# shellcheck disable=SC2016
 launch=(srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=32
         --distribution=block:block --kill-on-bad-exit=0 --wait=60
         --cpu-bind=cores --gpu-bind=none
         bash -c 'devices=(3 2 1 0); export CUDA_VISIBLE_DEVICES=${devices[$SLURM_LOCALID]}; exec "$@"' one-gpu-each)
+# shellcheck disable=SC2016
 launch_one=(srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=32
         --distribution=block:block --kill-on-bad-exit=0 --wait=60
         --cpu-bind=cores --gpu-bind=none
@@ -61,9 +63,7 @@ settings+=("run.wall_limit=$((14280 - SECONDS))")
 before=$(newest)
 
 # Signals reach the ranks without this shell, which only has to outlive them.
-ended=
-trap ':' USR1
-trap 'ended=yes' TERM HUP
+trap ':' USR1 TERM HUP
 "${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"}
 code=$?
 
