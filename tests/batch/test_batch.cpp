@@ -39,8 +39,9 @@ TEST_P(BatchGolden, TextIsAsAgreedAndBashReadsIt) {
   ASSERT_EQ(made.exit_code, 0) << made.output;
   const std::string script = path("my job.sh");
   EXPECT_EQ(std::system(fmt::format("bash -n '{}'", script).c_str()), 0);
-  if (has_shellcheck())
+  if (has_shellcheck()) {
     EXPECT_EQ(std::system(fmt::format("shellcheck '{}' >&2", script).c_str()), 0);
+  }
 
   const std::string text = replaced(read_file(script), folder_.string(), "/scratch/me");
   const std::string golden =

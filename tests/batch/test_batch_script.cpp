@@ -18,14 +18,14 @@ exec "$@"
 
 /// Trains as the file `plan` says: each line is "EXIT_CODE STEP", STEP that of the
 /// checkpoint it leaves. A line serves one start.
-constexpr const char* kProgram = R"(#!/bin/bash
+constexpr const char* kProgram = R"bash(#!/bin/bash
 echo "$@" >>"$TEST/started"
 [[ $1 == check ]] && exit "$(cat "$TEST/check")"
 read -r code step <"$TEST/plan"
 sed -i 1d "$TEST/plan"
 [[ $step ]] && echo "step_$step.h5" >runs/austen/checkpoints/LATEST
 exit "$code"
-)";
+)bash";
 
 class BatchScript : public BatchTest, public ::testing::WithParamInterface<const char*> {
  protected:
