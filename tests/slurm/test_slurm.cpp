@@ -66,19 +66,20 @@ class SlurmRun : public SlurmTest {
   void train_the_whole_run() {
     for (std::int64_t steps = 100; seconds_ < 5.0; steps *= 3) {
       write("deck.toml", fmt::format(kDeck, steps));
-      std::filesystem::remove_all(whole());
+      std::filesystem::remove_all(whole_run());
       const auto start = std::chrono::steady_clock::now();
-      const std::string output = shell(fmt::format(
-          "{} '{}' train deck.toml run.output='{}'", mpiexec(2), PLEAT_PROGRAM, whole()));
+      const std::string output =
+          shell(fmt::format("{} '{}' train deck.toml run.output='{}'", mpiexec(2),
+                            PLEAT_PROGRAM, whole_run()));
       seconds_ =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      ASSERT_EQ(read_metrics(whole() + "/metrics.csv")["step"].size(),
+      ASSERT_EQ(read_metrics(whole_run() + "/metrics.csv")["step"].size(),
                 static_cast<std::size_t>(steps))
           << output;
       steps_ = steps;
     }
   }
-  static std::string whole() { return scratch_ + "/whole"; }
+  static std::string whole_run() { return scratch_ + "/whole"; }
 
   /// Writes the script of the job that trains into runs/austen.
   void make_script(const std::string& launcher, const std::string& more = "") const {
@@ -102,7 +103,7 @@ class SlurmRun : public SlurmTest {
 
   void expect_bitwise_the_whole_run() const {
     const std::string last = "/checkpoints/" + io::checkpoint_name(steps_);
-    const io::CheckpointReader whole(whole() + last);
+    const io::CheckpointReader whole(whole_run() + last);
     const io::CheckpointReader pieces(path("runs/austen" + last));
     EXPECT_EQ(whole.info().next_sample, pieces.info().next_sample);
     for (const auto group : {io::TensorGroup::kParameters, io::TensorGroup::kFirstMoment,
@@ -111,7 +112,7 @@ class SlurmRun : public SlurmTest {
       for (const std::string& name : whole.names(group))
         EXPECT_EQ(whole.read_raw(group, name), pieces.read_raw(group, name)) << name;
     }
-    const auto first = read_metrics(whole() + "/metrics.csv");
+    const auto first = read_metrics(whole_run() + "/metrics.csv");
     const auto second = read_metrics(path("runs/austen/metrics.csv"));
     for (const char* column : {"step", "loss", "loss_ce", "loss_aux", "learning_rate",
                                "grad_norm", "tokens", "expert_imbalance"}) {
