@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief Training in bf16 over the ranks of the job: every mapping against one rank, and one
-/// rank against fp32.
+/// \brief Training in bf16 over the ranks of the job: every mapping against one rank, and
+/// one rank against fp32.
 
 #include <cmath>
 
@@ -17,8 +17,8 @@
 namespace pleat::test {
 namespace {
 
-/// Of losses and norms of a few steps: partial sums over ranks are rounded, and a token between
-/// two experts may go to either.
+/// Of losses and norms of a few steps: partial sums over ranks are rounded, and a token
+/// between two experts may go to either.
 constexpr double kTolerance = 8.0 * Bf16::kRoundoff;
 
 struct Course {
@@ -27,22 +27,24 @@ struct Course {
 };
 
 template <class T>
-Course train(const train::RunConfig& config, const comm::Grid& grid, const io::TokenData& data,
-             bool same_samples = false) {
+Course train(const train::RunConfig& config, const comm::Grid& grid,
+             const io::TokenData& data, bool same_samples = false) {
   train::Engine<T> engine(config, grid);
   engine.initialise();
   Course course;
   for (std::int64_t step = 1; step <= config.run.steps; ++step) {
     const std::int64_t first = same_samples ? 0 : (step - 1) * config.batch.global;
-    const train::StepResult result = engine.train_step(step, config.optimizer.lr, data, first);
+    const train::StepResult result =
+        engine.train_step(step, config.optimizer.lr, data, first);
     course.losses.push_back(result.losses.total());
     course.norms.push_back(result.gradient_norm);
   }
   for (std::size_t b = 0; b < engine.store().layout().buckets().size(); ++b) {
-    const auto shard = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(),
-                                                           engine.store().weight_shard(b));
+    const auto shard = Kokkos::create_mirror_view_and_copy(
+        Kokkos::HostSpace(), engine.store().weight_shard(b));
     using M = Master<T>;
-    course.checksum += io::content_checksum<M>(std::span<const M>(shard.data(), shard.size()));
+    course.checksum +=
+        io::content_checksum<M>(std::span<const M>(shard.data(), shard.size()));
   }
   return course;
 }
@@ -84,14 +86,16 @@ void expect_mappings(const train::RunConfig& config) {
   }
 }
 
-TEST(Bf16Training, EveryMappingOfASmallMixtral) { expect_mappings(in_bf16(small_mixtral())); }
+TEST(Bf16Training, EveryMappingOfASmallMixtral) {
+  expect_mappings(in_bf16(small_mixtral()));
+}
 
 TEST(Bf16Training, EveryMappingOfASmallQwen2Moe) {
   expect_mappings(in_bf16(small_qwen2_moe()));
 }
 
-// A few samples learnt by heart: bf16 must fall as fp32 does. With weights that were themselves
-// rounded, updates below half a unit in the last place would be lost.
+// A few samples learnt by heart: bf16 must fall as fp32 does. With weights that were
+// themselves rounded, updates below half a unit in the last place would be lost.
 TEST(Bf16Training, FallsLikeFp32) {
   train::RunConfig config = small_mixtral();
   config.run.steps = 60;
