@@ -3,7 +3,9 @@
 /// \brief Training in bf16 over the ranks of the job: every mapping against one rank, and
 /// one rank against fp32.
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -19,7 +21,8 @@ namespace {
 
 /// Of losses and norms of a few steps: partial sums over ranks are rounded, and a token
 /// between two experts may go to either.
-constexpr double kTolerance = 8.0 * Bf16::kRoundoff;
+constexpr double kLossTolerance = 2.0 * Bf16::kRoundoff;
+constexpr double kNormTolerance = 8.0 * Bf16::kRoundoff;
 
 struct Course {
   std::vector<double> losses, norms;
@@ -62,28 +65,37 @@ Course on_one_rank(const train::RunConfig& config, const io::TokenData& data) {
   return train<Bf16>(alone, comm::Grid(), data);
 }
 
-void expect_near(const std::vector<double>& actual, const std::vector<double>& expected,
-                 const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size());
+/// The largest relative difference of any step; infinite where there is no number.
+double distance(const std::vector<double>& actual, const std::vector<double>& expected) {
+  if (actual.size() != expected.size()) return HUGE_VAL;
+  double largest = 0.0;
   for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_NEAR(actual[i], expected[i], kTolerance * std::abs(expected[i]))
-        << what << ", step " << i + 1;
+    const double difference = std::abs(actual[i] - expected[i]) / std::abs(expected[i]);
+    largest = std::isnan(difference) ? HUGE_VAL : std::max(largest, difference);
   }
+  return largest;
 }
 
 void expect_mappings(const train::RunConfig& config) {
   const RaggedTokens data(config.model.vocab, config.run.seed);
   const Course expected = on_one_rank(config, data);
   const int ranks = ranks_of_world();
+  double largest_loss = 0.0, largest_norm = 0.0;
   for (const train::RunConfig& mapping : all_mappings(config, ranks)) {
     const comm::Grid grid(world(), train::grid_shape_of(mapping, ranks));
     const Course first = train<Bf16>(mapping, grid, data);
-    expect_near(first.losses, expected.losses, "loss: " + mapping_text(mapping, ranks));
-    expect_near(first.norms, expected.norms, "norm: " + mapping_text(mapping, ranks));
+    const double loss = distance(first.losses, expected.losses);
+    const double norm = distance(first.norms, expected.norms);
+    EXPECT_LE(loss, kLossTolerance) << mapping_text(mapping, ranks);
+    EXPECT_LE(norm, kNormTolerance) << mapping_text(mapping, ranks);
+    largest_loss = std::max(largest_loss, loss);
+    largest_norm = std::max(largest_norm, norm);
     const Course again = train<Bf16>(mapping, grid, data);
     EXPECT_EQ(first.losses, again.losses) << mapping_text(mapping, ranks);
     EXPECT_EQ(first.checksum, again.checksum) << mapping_text(mapping, ranks);
   }
+  testing::Test::RecordProperty("largest_loss_difference", std::to_string(largest_loss));
+  testing::Test::RecordProperty("largest_norm_difference", std::to_string(largest_norm));
 }
 
 TEST(Bf16Training, EveryMappingOfASmallMixtral) {
