@@ -110,7 +110,8 @@ void forward_tile(const HostTiles<T>& tiles, Pieces pieces, std::int64_t batch,
                  tiles.k(key_row, kv), tiles.kv_stride(), tile.s_qk);
     const A keep = softmax.started ? A(1) : A(0);
     softmax.absorb(tile.s_qk, tiles, queries, keys, o);
-    tiles.combine(queries, keys, tile.s_qk, tiles.v(key_row, kv), tiles.kv_stride(), keep, o);
+    tiles.combine(queries, keys, tile.s_qk, tiles.v(key_row, kv), tiles.kv_stride(), keep,
+                  o);
   });
   for (std::int64_t r = 0; r < queries.size; ++r) {
     scale_row(o.row(r), tiles.dim(), A(1) / softmax.sum[r]);
@@ -131,21 +132,21 @@ void host_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
   const ArenaScope scope(scratch);
   using A = Accumulator<T>;
   const auto tile_XM = scratch.take<A>(slot_count(exec), kQueries * kKeys);
-  const auto sums_XM =
-      scratch.take<A>(slot_count(exec), SumRows<T>::kBeside ? kQueries * shape.head_dim : 0);
+  const auto sums_XM = scratch.take<A>(
+      slot_count(exec), SumRows<T>::kBeside ? kQueries * shape.head_dim : 0);
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};
   const std::int64_t q_tiles = tiles.q_tiles();
-  for_each_task(exec, "pleat::kernels::attention_forward",
-                shape.batch * shape.heads * q_tiles,
-                [&](const std::int64_t task, const std::int64_t slot) {
-                  // The long rows first, so that the threads finish together.
-                  const Span queries = tiles.q_tile(q_tiles - 1 - task % q_tiles);
-                  const std::int64_t head = task / q_tiles % shape.heads;
-                  const std::int64_t batch = task / q_tiles / shape.heads;
-                  const ForwardTile<A> tile{tile_XM.data() + slot * tile_XM.extent_int(1),
-                                            sums_XM.data() + slot * sums_XM.extent_int(1)};
-                  forward_tile<T>(tiles, pieces, batch, head, queries, tile, o_TO, lse_HT);
-                });
+  for_each_task(
+      exec, "pleat::kernels::attention_forward", shape.batch * shape.heads * q_tiles,
+      [&](const std::int64_t task, const std::int64_t slot) {
+        // The long rows first, so that the threads finish together.
+        const Span queries = tiles.q_tile(q_tiles - 1 - task % q_tiles);
+        const std::int64_t head = task / q_tiles % shape.heads;
+        const std::int64_t batch = task / q_tiles / shape.heads;
+        const ForwardTile<A> tile{tile_XM.data() + slot * tile_XM.extent_int(1),
+                                  sums_XM.data() + slot * sums_XM.extent_int(1)};
+        forward_tile<T>(tiles, pieces, batch, head, queries, tile, o_TO, lse_HT);
+      });
 }
 
 #define PLEAT_INSTANTIATE(T)                                                \

@@ -66,8 +66,8 @@ struct BackwardTiles {
   SumRows<T> begin_queries(std::int64_t batch, std::int64_t head, const Span& queries,
                            A* beside) const {
     const SumRows<T> dq(&dq_TQ(tiles.q_row(batch, queries.begin), tiles.q_column(head)),
-                        static_cast<std::int64_t>(dq_TQ.stride(0)), queries.size, tiles.dim(),
-                        beside);
+                        static_cast<std::int64_t>(dq_TQ.stride(0)), queries.size,
+                        tiles.dim(), beside);
     if (pieces == Pieces::kFurther) dq.load();
     return dq;
   }
@@ -89,13 +89,14 @@ struct BackwardTiles {
   };
 
   /// They start at 0, unless they accumulate.
-  KeyRows begin_keys(std::int64_t batch, std::int64_t kv, const Span& keys, A* beside) const {
+  KeyRows begin_keys(std::int64_t batch, std::int64_t kv, const Span& keys,
+                     A* beside) const {
     const std::int64_t row = tiles.k_row(batch, keys.begin);
-    const KeyRows rows{keys.begin,
-                       {&dkv_UR(row, tiles.k_column(kv)), dkv_stride(), keys.size, tiles.dim(),
-                        beside},
-                       {&dkv_UR(row, tiles.v_column(kv)), dkv_stride(), keys.size, tiles.dim(),
-                        beside + keys.size * tiles.dim()}};
+    const KeyRows rows{
+        keys.begin,
+        {&dkv_UR(row, tiles.k_column(kv)), dkv_stride(), keys.size, tiles.dim(), beside},
+        {&dkv_UR(row, tiles.v_column(kv)), dkv_stride(), keys.size, tiles.dim(),
+         beside + keys.size * tiles.dim()}};
     for (const SumRows<T>& gradient : {rows.dk, rows.dv}) {
       accumulate_keys ? gradient.load() : gradient.clear();
     }
@@ -103,8 +104,8 @@ struct BackwardTiles {
   }
 
   /// After form_pair: dv += p^T do and dk += ds^T q.
-  void add_keys(std::int64_t batch, std::int64_t head, const Span& queries, const Span& keys,
-                const KeyRows& rows) const {
+  void add_keys(std::int64_t batch, std::int64_t head, const Span& queries,
+                const Span& keys, const KeyRows& rows) const {
     const std::int64_t first = tiles.q_row(batch, queries.begin);
     const std::int64_t offset = keys.begin - rows.first;
     tiles.combine_transposed(queries, keys, p_qk, d_out(first, head), do_stride(), offset,
@@ -200,7 +201,8 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
                              Arena& scratch, const DeviceView<T, 2>& dq_TQ,
                              const DeviceView<T, 2>& dkv_UR) {
   const ArenaScope scope(scratch);
-  const auto tile_X2M = scratch.take<Accumulator<T>>(slot_count(exec), 2, kQueries * kKeys);
+  const auto tile_X2M =
+      scratch.take<Accumulator<T>>(slot_count(exec), 2, kQueries * kKeys);
   const auto sums_XM =
       scratch.take<Accumulator<T>>(slot_count(exec), backward_sums<T>(shape, tasks));
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};

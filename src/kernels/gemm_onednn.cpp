@@ -15,11 +15,11 @@ namespace {
 using dnnl::memory;
 
 template <class T>
-constexpr memory::data_type kTypeOf = std::is_same_v<T, Bf16> ? memory::data_type::bf16
-                                                              : memory::data_type::f32;
+constexpr memory::data_type kTypeOf =
+    std::is_same_v<T, Bf16> ? memory::data_type::bf16 : memory::data_type::f32;
 
-/// What a primitive depends on. Numbers of rows change from step to step where experts are
-/// concerned, so many primitives are kept, but not all.
+/// What a primitive depends on. Numbers of rows change from step to step where experts
+/// are concerned, so many primitives are kept, but not all.
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, std::int64_t,
                        std::int64_t, std::int64_t, float>;
 
@@ -44,15 +44,18 @@ struct Primitive {
 /// [rows, columns] of op(x), where x is stored with its rows `stride` apart.
 memory::desc description(std::int64_t rows, std::int64_t columns, memory::data_type type,
                          bool transposed, std::int64_t stride) {
-  const memory::dims strides = transposed ? memory::dims{1, stride} : memory::dims{stride, 1};
+  const memory::dims strides =
+      transposed ? memory::dims{1, stride} : memory::dims{stride, 1};
   return {{rows, columns}, type, strides};
 }
 
 template <class T, class C>
 Primitive make_primitive(const HostProduct<T, T, C>& x, const dnnl::engine& engine) {
   Primitive made;
-  made.a = description(x.m, x.k, kTypeOf<T>, x.transpose_a == Transpose::kYes, x.a_stride);
-  made.b = description(x.k, x.n, kTypeOf<T>, x.transpose_b == Transpose::kYes, x.b_stride);
+  made.a =
+      description(x.m, x.k, kTypeOf<T>, x.transpose_a == Transpose::kYes, x.a_stride);
+  made.b =
+      description(x.k, x.n, kTypeOf<T>, x.transpose_b == Transpose::kYes, x.b_stride);
   made.c = description(x.m, x.n, kTypeOf<C>, false, x.c_stride);
   dnnl::primitive_attr attributes;
   if (x.beta != 0.0F) {
@@ -79,7 +82,8 @@ class Library {
     memory a(how.a, engine_, const_cast<T*>(x.a));
     memory b(how.b, engine_, const_cast<T*>(x.b));
     memory c(how.c, engine_, x.c);
-    how.matmul.execute(stream_, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+    how.matmul.execute(stream_,
+                       {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
     stream_.wait();
   }
 

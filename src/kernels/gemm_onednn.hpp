@@ -18,8 +18,8 @@ namespace pleat::kernels {
 /// \brief Whether this CPU multiplies in bf16 and the library knows how.
 bool has_fast_bf16();
 
-/// \brief The product on the calling thread when it is inside a parallel region; m, n and k are
-/// positive. \return false where the library cannot: nothing was done then
+/// \brief The product on the calling thread when it is inside a parallel region; m, n and
+/// k are positive. \return false where the library cannot: nothing was done then
 template <class T, class C>
 bool onednn_gemm(const HostProduct<T, T, C>& product);
 #endif

@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief Between the type in which activations and weights are stored and the one in which
-/// router and loss are computed; where both are one, nothing is copied.
+/// \brief Between the type in which activations and weights are stored and the one in
+/// which router and loss are computed; where both are one, nothing is copied.
 
 #include <type_traits>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions of the 16-bit format over all of its values, and of fp32 numbers around them.
+// Conversions of the 16-bit format over all of its values, and of fp32 numbers around
+// them.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -34,8 +35,8 @@ TEST(Bf16, EveryValueSurvivesTheWayToFp32AndBack) {
   }
 }
 
-// Between neighbours, on both sides of zero: below the middle down, above it up, at the middle
-// to the one that is even.
+// Between neighbours, on both sides of zero: below the middle down, above it up, at the
+// middle to the one that is even.
 TEST(Bf16, RoundsToNearestTiesToEven) {
   for (std::uint32_t bits = 0; bits < kValues; ++bits) {
     if (std::isnan(float_of(bits << 16)) || std::isinf(float_of(bits << 16))) continue;
@@ -63,7 +64,8 @@ TEST(Bf16, NanStaysNanAndTheLargestBecomeInfinite) {
 
 TEST(Bf16, ErrorsAreBelowTheRoundoff) {
   for (float value = 1.0e-30F; value < 1.0e30F; value *= 1.0371F) {
-    const double error = std::abs(static_cast<double>(Bf16(value)) - static_cast<double>(value));
+    const double error =
+        std::abs(static_cast<double>(Bf16(value)) - static_cast<double>(value));
     ASSERT_LE(error, Bf16::kRoundoff * static_cast<double>(value));
   }
 }

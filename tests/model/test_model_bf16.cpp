@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief The model in bf16 against the same weights in fp32. Each of its few dozen roundings
-/// has a relative error of 2^-9 in the mean, and they are independent: differences of several
-/// times that, a few per cent of a gradient, are what arithmetic in 16 bits is worth.
+/// \brief The model in bf16 against the same weights in fp32. Each of its few dozen
+/// roundings has a relative error of 2^-9 in the mean, and they are independent:
+/// differences of several times that, a few per cent of a gradient, are what arithmetic
+/// in 16 bits is worth.
 
 #include <gtest/gtest.h>
 
@@ -33,9 +34,10 @@ class Bf16Model : public testing::TestWithParam<ModelCase> {
   }
 
   template <class T>
-  std::unique_ptr<ModelProblem<T>> step(plan::Recompute recompute = plan::Recompute::kNone,
-                                        std::uint64_t seed = 7) {
-    auto problem = std::make_unique<ModelProblem<T>>(config(), batch().sequence, recompute);
+  std::unique_ptr<ModelProblem<T>> step(
+      plan::Recompute recompute = plan::Recompute::kNone, std::uint64_t seed = 7) {
+    auto problem =
+        std::make_unique<ModelProblem<T>>(config(), batch().sequence, recompute);
     problem->set_weights(weights(seed));
     problem->step(batch());
     return problem;
@@ -43,7 +45,8 @@ class Bf16Model : public testing::TestWithParam<ModelCase> {
 };
 
 /// |x - y| / |y| over all elements of a tensor, where y is not much smaller than `least`.
-double distance(const std::vector<double>& x, const std::vector<double>& y, double least) {
+double distance(const std::vector<double>& x, const std::vector<double>& y,
+                double least) {
   std::vector<double> difference(x);
   for (std::size_t i = 0; i < x.size(); ++i) difference[i] -= y[i];
   return norm_of(difference) / std::max({norm_of(y), least, 1e-300});
@@ -66,7 +69,8 @@ TEST_P(Bf16Model, AgreesWithFp32) {
   const HostTensors gradients = half->gradient_tensors();
   const HostTensors expected = single->gradient_tensors();
   double largest = 0.0;
-  for (const auto& [name, gradient] : expected) largest = std::max(largest, norm_of(gradient));
+  for (const auto& [name, gradient] : expected)
+    largest = std::max(largest, norm_of(gradient));
   const Record record("gradient_in_bf16");
   for (const auto& [name, gradient] : expected) {
     record.expect_below(kGradientTolerance,

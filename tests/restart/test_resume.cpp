@@ -121,8 +121,25 @@ TEST_P(Resume, ADamagedNewestCheckpointIsNamedAndTheOneBeforeIsUsed) {
   expect_same_metrics("whole", "cut");
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, Resume, ::testing::Values("fp64", "fp32"),
+INSTANTIATE_TEST_SUITE_P(Precisions, Resume, ::testing::Values("fp64", "fp32", "bf16"),
                          [](const auto& info) { return std::string(info.param); });
+
+// A run in fp32 goes on in bf16, with its masters as they are, and the other way round.
+TEST_F(ProgramTest, AnotherPrecisionGoesOnFromTheCheckpoint) {
+  write("deck.toml", kDeck);
+  for (const auto& [first, then] : {std::pair("fp32", "bf16"), std::pair("bf16", "fp32")}) {
+    const std::string run = std::string("train deck.toml run.output=") + first + "_first ";
+    const ProgramResult started =
+        pleat(run + "precision.compute=" + first + " run.steps=6");
+    ASSERT_EQ(started.exit_code, 0) << started.output;
+    const ProgramResult resumed = pleat(run + "precision.compute=" + then);
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    const auto metrics = read_metrics(path(std::string(first) + "_first/metrics.csv"));
+    const auto& losses = metrics.at("loss");
+    ASSERT_EQ(losses.size(), 12u);
+    EXPECT_NEAR(losses[6], losses[5], 0.2 * losses[5]);
+  }
+}
 
 // Options that lie outside the tensors' shapes come back from the checkpoint's
 // attributes.
