@@ -44,11 +44,14 @@ std::unique_ptr<Communicator> make_self_communicator(const std::string& label) {
 }
 
 void Communicator::barrier() {
-  if (size_ > 1) backend_->barrier();
+  if (size_ == 1) return;
+  const WaitScope scope(*waiting_, "barrier");
+  backend_->barrier();
 }
 
 std::unique_ptr<Communicator> Communicator::split(int colour, const std::string& label) {
   if (size_ == 1) return make_self_communicator(label);
+  const WaitScope scope(*waiting_, "split");
   return backend_->split(colour, label);
 }
 
@@ -77,31 +80,35 @@ void Communicator::count_traffic(Exchange exchange, double bytes) {
   entry.bytes += bytes;
 }
 
+Pending Communicator::shown(Pending pending, Exchange exchange) const {
+  return std::move(pending).shown_in(waiting_, exchange_name(exchange));
+}
+
 Pending Communicator::reduce_host(void* data, std::size_t count, Element element,
                                   Reduction reduction) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kAllReduce, 2.0 * (size_ - 1) * n / size_);
-  return backend_->all_reduce(data, count, element, reduction);
+  return shown(backend_->all_reduce(data, count, element, reduction), Exchange::kAllReduce);
 }
 
 Pending Communicator::broadcast_host(void* data, std::size_t count, Element element,
                                      int root) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kBroadcast, (size_ - 1) * n / size_);
-  return backend_->broadcast(data, count, element, root);
+  return shown(backend_->broadcast(data, count, element, root), Exchange::kBroadcast);
 }
 
 Pending Communicator::gather_host(void* out, Counts counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllGather, (size_ - 1) * bytes(counts[mine], element));
-  return backend_->all_gather(out, counts, element);
+  return shown(backend_->all_gather(out, counts, element), Exchange::kAllGather);
 }
 
 Pending Communicator::scatter_host(const void* in, void* out, Counts counts,
                                    Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kReduceScatter, bytes(sum(counts) - counts[mine], element));
-  return backend_->reduce_scatter(in, out, counts, element);
+  return shown(backend_->reduce_scatter(in, out, counts, element), Exchange::kReduceScatter);
 }
 
 Pending Communicator::exchange_host(const void* in, Counts send_counts, void* out,
@@ -109,7 +116,8 @@ Pending Communicator::exchange_host(const void* in, Counts send_counts, void* ou
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllToAll,
                 bytes(sum(send_counts) - send_counts[mine], element));
-  return backend_->all_to_all(in, send_counts, out, recv_counts, element);
+  return shown(backend_->all_to_all(in, send_counts, out, recv_counts, element),
+               Exchange::kAllToAll);
 }
 
 Pending Communicator::send_host(const void* data, std::size_t count, Element element,
@@ -117,14 +125,14 @@ Pending Communicator::send_host(const void* data, std::size_t count, Element ele
   PLEAT_ASSERT(to >= 0 && to < size_ && to != rank_, "member {} of {} sends to {}", rank_,
                size_, to);
   count_traffic(Exchange::kSend, bytes(static_cast<std::int64_t>(count), element));
-  return backend_->send(data, count, element, to, tag);
+  return shown(backend_->send(data, count, element, to, tag), Exchange::kSend);
 }
 
 Pending Communicator::receive_host(void* data, std::size_t count, Element element,
                                    int from, int tag) {
   PLEAT_ASSERT(from >= 0 && from < size_ && from != rank_,
                "member {} of {} receives from {}", rank_, size_, from);
-  return backend_->receive(data, count, element, from, tag);
+  return backend_->receive(data, count, element, from, tag).shown_in(waiting_, "receive");
 }
 
 }  // namespace pleat::comm

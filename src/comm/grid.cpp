@@ -120,4 +120,12 @@ std::vector<std::pair<std::string, Traffic>> Grid::traffic() const {
   return traffic;
 }
 
+std::string Grid::exchange_under_way() const {
+  for (const auto& group : groups_) {
+    const char* exchange = group->exchange_under_way();
+    if (exchange != nullptr) return fmt::format("{} of {}", exchange, group->label());
+  }
+  return {};
+}
+
 }  // namespace pleat::comm

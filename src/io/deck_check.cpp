@@ -35,26 +35,6 @@ std::string type_text(DeckType type) {
   return "";
 }
 
-std::string found_text(const DeckNode& node) {
-  switch (node.kind) {
-    case Kind::kBoolean:
-      return node.boolean ? "true" : "false";
-    case Kind::kInteger:
-      return fmt::format("{}", node.integer);
-    case Kind::kReal:
-      return deck_text(node.real);
-    case Kind::kText:
-      return fmt::format("the text \"{}\"", printable(node.text));
-    case Kind::kList:
-      return "a list";
-    case Kind::kTable:
-      return "a table of keys";
-    case Kind::kDate:
-      return "a date or time";
-  }
-  return "";
-}
-
 /// What is often meant by a value of the wrong type.
 std::string type_hint(const DeckEntry& entry, const DeckNode& node) {
   const bool whole = node.kind == Kind::kReal && std::floor(node.real) == node.real &&
@@ -136,6 +116,26 @@ struct Check {
 };
 
 }  // namespace
+
+std::string found_text(const DeckNode& node) {
+  switch (node.kind) {
+    case Kind::kBoolean:
+      return node.boolean ? "true" : "false";
+    case Kind::kInteger:
+      return fmt::format("{}", node.integer);
+    case Kind::kReal:
+      return deck_text(node.real);
+    case Kind::kText:
+      return fmt::format("the text \"{}\"", printable(node.text));
+    case Kind::kList:
+      return "a list";
+    case Kind::kTable:
+      return "a table of keys";
+    case Kind::kDate:
+      return "a date or time";
+  }
+  return "";
+}
 
 std::string expected_text(const DeckEntry& entry) {
   if (!entry.choices.empty())

@@ -21,6 +21,9 @@ DeckValue check_value(const DeckEntry& entry, const DeckNode& node,
 [[noreturn]] void fail_unknown(const DeckKeys& keys, const std::string& name,
                                bool is_table, const std::string& where);
 
+/// \brief A value as a message shows it: "12", "the text "x"", "a list".
+std::string found_text(const DeckNode& node);
+
 /// \brief "an integer, at least 1": what a key accepts.
 std::string expected_text(const DeckEntry& entry);
 

@@ -24,25 +24,33 @@ void declare_data_keys(io::DeckKeys& keys, io::DataConfig& data) {
             .meaning = "one source, or a list that is blended; Megatron: without "
                        "the extension",
             .fallback = "required unless synthetic",
-            .restart = Restart::kWarns});
+            .restart = Restart::kWarns,
+            .path = true});
+  // Weights and the places in a file go with the path: other data, the same way to count
+  // their samples.
   keys.add(data.weights,
            {.name = "data.weights",
             .meaning = "share of each source in the blend; empty: as many as "
                        "its tokens",
-            .range = above(0)});
+            .range = above(0),
+            .restart = Restart::kWarns});
   keys.add(data.dataset,
            {.name = "data.dataset",
             .meaning = "hdf5: path of the tokens in the file, integers whose "
-                       "last dimension is sequence + 1"});
+                       "last dimension is sequence + 1",
+            .restart = Restart::kWarns});
   keys.add(data.loss_mask, {.name = "data.loss_mask",
                             .meaning = "hdf5: path of the loss mask, last dimension "
-                                       "sequence; empty: every token carries loss"});
+                                       "sequence; empty: every token carries loss",
+                            .restart = Restart::kWarns});
   keys.add(data.lengths, {.name = "data.lengths",
                           .meaning = "hdf5: path of the samples' real lengths; what lies "
-                                     "beyond is padding; empty: none"});
+                                     "beyond is padding; empty: none",
+                          .restart = Restart::kWarns});
   keys.add(data.tokenizer, {.name = "data.tokenizer",
                             .meaning = "text: \"bytes\", or the path of a SentencePiece "
-                                       "model"});
+                                       "model",
+                            .path = true});
   keys.add(data.shuffle, {.name = "data.shuffle",
                           .meaning = "a new order each epoch; false: as in the file"});
   keys.add(data.split, {.name = "data.split",
@@ -159,7 +167,8 @@ void declare_output_keys(io::DeckKeys& keys, RunConfig& config) {
       {.name = "checkpoint.resume",
        .meaning = "\"auto\": from the newest usable checkpoint of run.output, if any; "
                   "\"none\": from the start; or the path of a checkpoint",
-       .restart = Restart::kFree});
+       .restart = Restart::kFree,
+       .path = true});
 
   declare_guard_keys(keys, config.guard);
 

@@ -55,6 +55,7 @@ void declare_details(io::DeckKeys& keys, plan::ModelConfig& model) {
                            .meaning = "RMSNorm on each query and key head before RoPE"});
   keys.add(model.tied, {.name = "model.tied",
                         .meaning = "the head shares the weights of the embedding"});
+  // The names of the tensors in a checkpoint, hence refused on a restart.
   using plan::Family;
   keys.add_choice(
       model.family,
@@ -67,7 +68,7 @@ void declare_details(io::DeckKeys& keys, plan::ModelConfig& model) {
   keys.add(model.init_std, {.name = "model.init_std",
                             .meaning = "standard deviation of random initial weights",
                             .range = from_to(0, 10),
-                            .restart = Restart::kFree});
+                            .restart = Restart::kWarns});
 }
 
 }  // namespace
@@ -77,11 +78,13 @@ void declare_model_keys(io::DeckKeys& keys, DeckFields& fields) {
                    "The transformer: `init`, or `preset`, or its sizes. Sizes "
                    "given beside `init` must agree with it; beside `preset` they "
                    "replace single ones.");
+  // init and init_std lose their effect once a run has begun; who changes them expects one.
   keys.add(fields.config.model_init,
            {.name = "model.init",
             .meaning = "Hugging Face folder or checkpoint that gives shape and weights; "
                        "empty: random weights",
-            .restart = Restart::kFree});
+            .restart = Restart::kWarns,
+            .path = true});
   keys.add_text_choice(fields.preset, plan::preset_names(),
                        {.name = "model.preset",
                         .meaning = "a published model whose shape is taken",

@@ -82,7 +82,9 @@ void declare_balance(io::DeckKeys& keys, plan::MoeConfig& moe) {
             .meaning = "balancing without a loss: how far a bias of each expert, which "
                        "enters the choice only, moves per step; 0: no bias",
             .range = at_least(0),
-            .restart = Restart::kWarns});
+            .restart = Restart::kWarns,
+            // Without a rate the model has no such biases.
+            .zero_is_another_model = true});
 }
 
 void declare_dropping(io::DeckKeys& keys, plan::DropConfig& drop) {

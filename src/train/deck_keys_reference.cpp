@@ -32,10 +32,14 @@ reads and checks it without running, `pleat params` prints this page's tables.
   `run.output` is relative to the working directory.
 - **The resolved deck**: every run writes its deck with all keys and overrides into its
   output folder and into each checkpoint; it can be run again as it is.
-- **Restart** tells how a run that continues from a checkpoint treats a change: *free*
-  keys may change, with *warns* the run goes on but is no longer the one that was begun,
-  *refused* keys belong to a new run. This version refuses other tensor shapes and leaves the
-  rest to you.
+- **Restart** tells what a run that continues from a checkpoint (`checkpoint.resume`)
+  makes of a key whose value is not the one that the checkpoint was written with. *free*:
+  one line of the log names what changed. *warns*: the run goes on with the new value, and
+  a warning says that it is no longer the run that was begun. *refused*: the run ends
+  before it begins (exit code 2, PL0732) and lists all differences, since another model or
+  data order is a new run. Values are compared, not their spelling: `1e-3` is `0.001`. A
+  file of the same name in another folder was probably moved: one class less. A key that
+  an older version did not know had its default.
 
 )";
 

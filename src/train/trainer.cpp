@@ -18,11 +18,10 @@
 #include "pleat/train/learning_rate.hpp"
 #include "pleat/train/loss_guard.hpp"
 #include "pleat/train/machine.hpp"
-#include "pleat/train/metrics.hpp"
-#include "pleat/train/progress.hpp"
 #include "pleat/train/run_folder.hpp"
 #include "pleat/train/run_history.hpp"
 #include "pleat/train/run_lock.hpp"
+#include "pleat/train/run_report.hpp"
 #include "pleat/train/stop_requests.hpp"
 #include "pleat/train/watchdog.hpp"
 
@@ -33,11 +32,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// The largest value over all ranks.
-std::int64_t largest_of_ranks(const comm::Grid& grid, std::int64_t value) {
-  return grid.group(comm::GroupName::kWorld).all_reduce_value(value, comm::Reduction::kMax);
 }
 
 /// One run in one precision. Files are written by the first rank, or by all ranks together.
@@ -51,21 +45,15 @@ class Trainer {
   void open_folder();
   void lock_folder();
   void adopt(const Resumed& resumed);
-  void describe() const;
   ExitCode train_steps();
   std::optional<StepMetrics> try_step(std::int64_t step);
   std::int64_t intervene(Verdict verdict, std::int64_t step, const StepResult& result);
   std::int64_t roll_back(std::int64_t step);
-  StepMetrics metrics_of(std::int64_t step, double rate, double seconds,
-                         const StepResult& result);
   void write_gradient_file(std::int64_t step, const StepResult& result);
   [[noreturn]] void fail_step(std::int64_t step, const StepResult& result);
   double validate();
-  void report(const StepMetrics& metrics);
   void save(std::int64_t step);
   bool must_stop(std::int64_t step);
-  void report_traffic() const;
-  void finish() const;
   std::string whereabouts();
   bool is_first() const { return grid_.rank() == 0; }
   bool due(std::int64_t every, std::int64_t step) const {
@@ -91,9 +79,8 @@ class Trainer {
   std::int64_t saved_step_ = 0;
   double longest_step_ = 0.0;
   double peak_flops_ = 0.0;
-  Progress progress_;
-  std::optional<MetricsWriter> metrics_;
-  std::vector<double> loss_history_;
+  double stalled_told_ = 0.0;  ///< what metrics.csv has of the time that checkpoints took
+  RunReport report_;
 };
 
 template <class T>
@@ -109,7 +96,7 @@ Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, bool thread
       engine_(config, grid),
       checkpoints_(config, folder_.checkpoints(), grid, threads, log),
       guard_(config.guard),
-      progress_(config.run.steps) {}
+      report_(config, grid, log) {}
 
 template <class T>
 void Trainer<T>::adopt(const Resumed& resumed) {
@@ -144,28 +131,14 @@ void Trainer<T>::open_folder() {
   folder_.create();
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
-  trim_log(folder_.log(), first_step_ - 1);
-  log_.open_file(folder_.log());
   folder_.write_deck(config_.resolved_deck);
-  metrics_.emplace(folder_.metrics(), first_step_ - 1);
-}
-
-template <class T>
-void Trainer<T>::describe() const {
-  log_.info("{}", describe_machine(static_cast<int>(grid_.shape().ranks())));
-  if (grid_.shape().ranks() > 1) log_.info("{}", describe_grid(grid_.shape()));
-  log_.info("{}", data_->description());
-  const plan::ParameterCount count = plan::count_parameters(config_.model);
-  log_.info("model: {} parameters, {} active per token; {} steps of {} tokens",
-            format_count(static_cast<double>(count.total)),
-            format_count(static_cast<double>(count.active)), config_.run.steps,
-            config_.batch.global * config_.batch.sequence);
+  report_.open(folder_, first_step_);
 }
 
 template <class T>
 ExitCode Trainer<T>::run() {
   open_folder();
-  describe();
+  report_.describe(*data_);
   if (first_step_ > config_.run.steps) {
     log_.info("the run is complete: {} of {} steps are done\nHINT: raise run.steps to go on, "
               "or set checkpoint.resume = \"none\" to begin anew.",
@@ -182,7 +155,6 @@ ExitCode Trainer<T>::train_steps() {
                     [this] { return whereabouts(); });
   for (std::int64_t step = first_step_; step <= config_.run.steps; ++step) {
     const Clock::time_point start = Clock::now();
-    const double stalled_before = checkpoints_.stalled_seconds();
     std::optional<StepMetrics> metrics = try_step(step);
     watchdog.alive();
     if (!metrics) {
@@ -193,17 +165,14 @@ ExitCode Trainer<T>::train_steps() {
       metrics->validation_loss = validate();
       watchdog.alive();
     }
+    longest_step_ = std::max(longest_step_, seconds_since(start));
+    report_.add(*metrics, seconds_since(start));
     checkpoints_.poll();
     if (due(config_.checkpoint.every, step)) save(step);
-    metrics->seconds_checkpoint = checkpoints_.stalled_seconds() - stalled_before;
-    if (metrics_) metrics_->write(*metrics);
-    longest_step_ = std::max(longest_step_, seconds_since(start));
-    progress_.add(step, seconds_since(start));
-    report(*metrics);
     if (must_stop(step)) return ExitCode::kStoppedEarly;
   }
   checkpoints_.finish();
-  finish();
+  report_.finish();
   return ExitCode::kDone;
 }
 
@@ -228,7 +197,13 @@ std::optional<StepMetrics> Trainer<T>::try_step(std::int64_t step) {
   const double seconds = seconds_since(start);
   write_gradient_file(step, result);
   next_sample_ += config_.batch.global;
-  return metrics_of(step, rate, seconds, result);
+  StepMetrics metrics = report_.metrics_of(step, rate, seconds, result, next_sample_,
+                                           peak_flops_, engine_.model().times());
+  metrics.skipped = guard_.skipped();
+  metrics.rollbacks = guard_.rollbacks();
+  metrics.seconds_checkpoint = checkpoints_.stalled_seconds() - stalled_told_;
+  stalled_told_ = checkpoints_.stalled_seconds();
+  return metrics;
 }
 
 /// Leaves the batch out. Returns the step to go on with.
@@ -257,7 +232,7 @@ std::int64_t Trainer<T>::roll_back(std::int64_t step) {
   log_.warn("back to step {} from {}", resumed->info.step, resumed->path);
   guard_.restore(resumed->info.recent_losses);
   saved_step_ = resumed->info.step;
-  if (metrics_) metrics_->rewind(resumed->info.step);
+  report_.rewind(resumed->info.step);
   return resumed->info.step + 1;
 }
 
@@ -287,37 +262,6 @@ void Trainer<T>::write_gradient_file(std::int64_t step, const StepResult& result
 }
 
 template <class T>
-StepMetrics Trainer<T>::metrics_of(std::int64_t step, double rate, double seconds,
-                                   const StepResult& result) {
-  const auto tokens = static_cast<double>(config_.batch.global * config_.batch.sequence);
-  const double flops =
-      tokens / seconds *
-      plan::training_flops_per_token(config_.model, config_.batch.sequence).causal_attention;
-  StepMetrics metrics{.step = step,
-                      .loss = result.losses.total(),
-                      .loss_ce = result.losses.cross_entropy,
-                      .loss_aux = result.losses.auxiliary,
-                      .loss_z = result.losses.z,
-                      .learning_rate = rate,
-                      .grad_norm = result.gradient_norm,
-                      .tokens = next_sample_ * config_.batch.sequence,
-                      .tokens_per_second = tokens / seconds,
-                      .model_flops = flops,
-                      .mfu = flops / peak_flops_,
-                      .seconds = seconds,
-                      .peak_memory = largest_of_ranks(grid_, peak_memory_bytes()),
-                      .expert_imbalance = result.losses.expert_imbalance,
-                      .dropped = result.losses.dropped,
-                      .validation_loss = std::nullopt,
-                      .skipped = guard_.skipped(),
-                      .rollbacks = guard_.rollbacks()};
-  for (std::size_t i = 0; i < kPhases; ++i) {
-    metrics.phase_seconds[i] = engine_.model().times().seconds(static_cast<Phase>(i));
-  }
-  return metrics;
-}
-
-template <class T>
 double Trainer<T>::validate() {
   std::int64_t samples = data_->validation_samples();
   if (config_.validation.samples > 0) samples = std::min(samples, config_.validation.samples);
@@ -325,21 +269,9 @@ double Trainer<T>::validate() {
 }
 
 template <class T>
-void Trainer<T>::report(const StepMetrics& metrics) {
-  loss_history_.push_back(metrics.loss);
-  if (metrics.validation_loss) {
-    log_.info("step {:>6}  validation loss {:.4f}", metrics.step, *metrics.validation_loss);
-  }
-  if (due(config_.output.every, metrics.step) || metrics.step == first_step_) {
-    log_.info("{}", progress_.line(metrics, false));
-  } else if (log_.interactive()) {
-    log_.progress(progress_.line(metrics, true));
-  }
-}
-
-template <class T>
 void Trainer<T>::save(std::int64_t step) {
   if (step == saved_step_) return;
+  report_.sync();
   const PhaseScope phase(engine_.model().times(), Phase::kInputOutput);
   checkpoints_.start({.format_version = io::kCheckpointFormat,
                       .step = step,
@@ -386,30 +318,6 @@ std::string Trainer<T>::whereabouts() {
   return fmt::format("in step {}{}{}", step_.load(),
                      phase ? fmt::format(", phase {}", phase_name(*phase)) : "",
                      exchange.empty() ? "" : ", " + exchange);
-}
-
-/// What the first rank has sent in an average step.
-template <class T>
-void Trainer<T>::report_traffic() const {
-  if (grid_.shape().ranks() == 1) return;
-  log_.info("sent by the first rank, per step (with checkpoints and validation):");
-  const auto steps = static_cast<double>(config_.run.steps - first_step_ + 1);
-  for (const auto& [group, traffic] : grid_.traffic()) {
-    for (std::size_t i = 0; i < comm::kExchanges; ++i) {
-      const comm::Traffic::Entry& entry = traffic.entries[i];
-      if (entry.calls == 0) continue;
-      log_.info("  {:<20} {:<15} {:>8.1f} calls {:>9}B", group,
-                comm::exchange_name(static_cast<comm::Exchange>(i)),
-                static_cast<double>(entry.calls) / steps, format_count(entry.bytes / steps));
-    }
-  }
-}
-
-template <class T>
-void Trainer<T>::finish() const {
-  report_traffic();
-  log_.info("loss  {}  {:.4f} -> {:.4f}", sparkline(loss_history_, 60), loss_history_.front(),
-            loss_history_.back());
 }
 
 }  // namespace

@@ -28,8 +28,9 @@ class Backend;
 
 /// \brief A group of ranks.
 ///
-/// Every member function but rank(), size(), label() and traffic() is collective: all
-/// members call it, in the same order, except send() and receive(), which pair up. Sums
+/// Every member function but rank(), size(), label(), traffic() and exchange_under_way() is
+/// collective: all members call it, in the same order, except send() and receive(), which
+/// pair up. Sums
 /// are formed in the same order each time and have the same bits on every member.
 ///
 /// Views are flat, rank 1, and may lie on a device: they are staged through host memory
@@ -60,6 +61,9 @@ class Communicator {
   std::unique_ptr<Communicator> split(int colour, const std::string& label);
   /// \brief What this rank has sent through this object so far.
   const Traffic& traffic() const { return traffic_; }
+  /// \brief The exchange that this rank is blocked in, such as "all_reduce", or null. Any
+  /// thread may ask.
+  const char* exchange_under_way() const { return waiting_->exchange(); }
 
   /// \brief x_N = sum or maximum of every member's x_N, on every member.
   template <class View>
@@ -151,11 +155,14 @@ class Communicator {
   void check_total(Counts counts, std::size_t whole) const;
   std::int64_t checked_offset(Counts counts, std::size_t part, std::size_t whole) const;
   void count_traffic(Exchange exchange, double bytes);
+  Pending shown(Pending pending, Exchange exchange) const;
 
   std::string label_;
   int rank_;
   int size_;
   Traffic traffic_;
+  /// Shared with exchanges under way, which may outlive this object.
+  std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
   std::unique_ptr<detail::Backend> backend_;
 };
 

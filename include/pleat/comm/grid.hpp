@@ -65,6 +65,9 @@ class Grid {
   /// \brief What this rank has sent through each group, by label, in the order of
   /// GroupName.
   std::vector<std::pair<std::string, Traffic>> traffic() const;
+  /// \brief The exchange that this rank is blocked in, "all_reduce of data*context"; empty
+  /// while there is none. Any thread may ask.
+  std::string exchange_under_way() const;
   /// \brief The world communicator for files (parallel HDF5); MPI_COMM_SELF without MPI.
   MPI_Comm files() const { return files_; }
 

@@ -5,7 +5,10 @@
 /// \brief An exchange under way.
 
 #include <functional>
+#include <memory>
 #include <utility>
+
+#include "pleat/comm/waiting.hpp"
 
 namespace pleat::comm {
 
@@ -19,11 +22,15 @@ class Pending {
       : finish_(std::move(finish)), is_ready_(std::move(is_ready)) {}
   Pending(Pending&& other) noexcept
       : finish_(std::exchange(other.finish_, nullptr)),
-        is_ready_(std::exchange(other.is_ready_, nullptr)) {}
+        is_ready_(std::exchange(other.is_ready_, nullptr)),
+        waiting_(std::move(other.waiting_)),
+        name_(other.name_) {}
   Pending& operator=(Pending&& other) {
     wait();
     finish_ = std::exchange(other.finish_, nullptr);
     is_ready_ = std::exchange(other.is_ready_, nullptr);
+    waiting_ = std::move(other.waiting_);
+    name_ = other.name_;
     return *this;
   }
   ~Pending() { wait(); }
@@ -32,12 +39,25 @@ class Pending {
   /// \brief Whether wait() would return at once; false where that is not known.
   bool ready() const { return done() || (is_ready_ && is_ready_()); }
   void wait() {
-    if (finish_) std::exchange(finish_, nullptr)();
+    if (!finish_) return;
+    const auto finish = std::exchange(finish_, nullptr);
+    if (!waiting_) return finish();
+    const WaitScope scope(*waiting_, name_);
+    finish();
+  }
+  /// \brief The same operation, which says so while it is being waited for.
+  /// \param name  of the exchange; a literal
+  Pending shown_in(std::shared_ptr<Waiting> waiting, const char* name) && {
+    waiting_ = std::move(waiting);
+    name_ = name;
+    return std::move(*this);
   }
 
  private:
   std::function<void()> finish_;
   std::function<bool()> is_ready_;
+  std::shared_ptr<Waiting> waiting_;
+  const char* name_ = nullptr;
 };
 
 }  // namespace pleat::comm

@@ -53,6 +53,15 @@ class Deck {
   std::map<std::string, Given, std::less<>> given_;
 };
 
+using DeckValues = std::map<std::string, DeckValue, std::less<>>;
+
+/// \brief What the text of a deck gives for the declared keys, to be compared with another:
+/// nothing is required, keys that are not declared are left out, and what a key does not
+/// accept stands as the text that was found. \param source  names the text in messages
+/// \throws InputError PL0202, PL0204
+DeckValues read_deck_values(std::string_view text, const std::string& source,
+                            const DeckKeys& keys);
+
 /// \brief A deck with every key written out, from the present values of the fields.
 /// Reading it again gives the same values, and writing those the same bytes.
 std::string write_deck(const DeckKeys& keys);

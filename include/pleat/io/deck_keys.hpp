@@ -54,6 +54,11 @@ struct DeckKey {
   std::string fallback = {};
   DeckRange range = {};  ///< of a number, or of each number of a list
   Restart restart = Restart::kRefused;
+  /// Names files: the same names in another folder weigh one class less on a restart, since
+  /// they were probably moved.
+  bool path = false;
+  /// 0 is another model than any other number: from or to it a restart is refused.
+  bool zero_is_another_model = false;
 };
 
 /// \brief A key together with the field that it fills.
