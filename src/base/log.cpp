@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <unistd.h>
 
@@ -22,6 +23,23 @@ void Log::open_file(const std::string& path) {
                 "cannot open the log file '{}': {}\nHINT: check the permissions of the output "
                 "folder (run.output).",
                 path, std::strerror(errno));
+  path_ = path;
+}
+
+void Log::sync() {
+  if (file_ == nullptr || fsync(fileno(file_)) == 0) return;
+  // A pipe or terminal in place of a file has nothing to wait for.
+  if (errno != EINVAL && errno != EROFS) fail_file();
+}
+
+void Log::fail_file() {
+  const int reason = errno;
+  // What reports the failure may log in turn.
+  std::fclose(std::exchange(file_, nullptr));
+  PLEAT_FAIL(IoError, "PL0104",
+             "cannot write the log file '{}': {}\nHINT: is the disk full? The last "
+             "checkpoint is intact; the same command goes on from there.",
+             path_, std::strerror(reason));
 }
 
 bool Log::interactive() const { return isatty(fileno(stream_)) != 0; }
@@ -39,8 +57,9 @@ void Log::write(const std::string& line, bool to_file) {
   std::fprintf(stream_, "%s\n", line.c_str());
   std::fflush(stream_);
   if (to_file && file_ != nullptr) {
-    std::fprintf(file_, "%s\n", line.c_str());
-    std::fflush(file_);
+    const bool written =
+        std::fprintf(file_, "%s\n", line.c_str()) >= 0 && std::fflush(file_) == 0;
+    if (!written) fail_file();
   }
 }
 

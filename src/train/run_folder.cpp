@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/run_folder.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <optional>
+#include <string_view>
 #include <system_error>
 
 #include <unistd.h>
@@ -55,6 +60,46 @@ void RunFolder::set_aside_earlier_run(Log& log) const {
 
 void RunFolder::write_deck(const std::string& resolved_deck) const {
   io::write_durably(deck(), resolved_deck);
+}
+
+namespace {
+
+/// M of "step M/600  loss ..." and "step      M  validation loss ..."; nothing for other
+/// lines. Of a line that was cut off within the number nobody knows which it was: the
+/// largest, so that it goes.
+std::optional<std::int64_t> step_of_line(std::string_view line) {
+  constexpr std::string_view kStart = "step ";
+  if (!line.starts_with(kStart)) return std::nullopt;
+  line.remove_prefix(std::min(line.find_first_not_of(' ', kStart.size()), line.size()));
+  std::int64_t step = 0;
+  const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), step);
+  if (error != std::errc()) return std::nullopt;
+  if (stop == line.data() + line.size()) return std::numeric_limits<std::int64_t>::max();
+  return *stop == '/' || *stop == ' ' ? std::optional(step) : std::nullopt;
+}
+
+}  // namespace
+
+void trim_log(const std::string& path, std::int64_t step) {
+  std::ifstream log(path, std::ios::binary);
+  if (!log) return;
+  const std::string temporary = path + ".tmp";
+  std::ofstream kept(temporary, std::ios::binary | std::ios::trunc);
+  bool same = true;
+  for (std::string line; std::getline(log, line);) {
+    const bool later = step_of_line(line).value_or(0) > step;
+    same = same && !later && !log.eof();  // eof: the last line has no end
+    if (!later) kept << line << '\n';
+  }
+  kept.close();
+  PLEAT_REQUIRE(kept && !log.bad(), IoError, "PL0310",
+                "cannot write '{}': {}\nHINT: check free space and quota.", temporary,
+                std::strerror(errno));
+  if (same) {
+    fs::remove(temporary);
+  } else {
+    io::rename_durably(temporary, path);
+  }
 }
 
 }  // namespace pleat::train

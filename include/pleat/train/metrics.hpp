@@ -33,6 +33,9 @@ struct StepMetrics {
   double expert_imbalance = 0.0;  ///< largest over the MoE layers, see expert_imbalance()
   std::int64_t dropped = 0;       ///< (token, choice) pairs that no expert took
   std::optional<double> validation_loss;  ///< empty: not measured after this step
+  std::int64_t skipped = 0;         ///< batches left out since the run began
+  std::int64_t rollbacks = 0;       ///< returns to a checkpoint since the run began
+  double seconds_checkpoint = 0.0;  ///< that the steps waited for checkpoints
   std::array<double, kPhases> phase_seconds{};
 };
 
@@ -43,23 +46,32 @@ std::string metrics_header();
 /// reading them gives the same doubles; missing values are empty fields.
 std::string metrics_row(const StepMetrics& metrics);
 
-/// \brief Appends rows to metrics.csv; each row is handed to the system at once.
+/// \brief Appends rows to metrics.csv. Each row is handed to the system at once, so that a
+/// killed process loses none of them; only sync() waits for the disk, against the loss of the
+/// machine itself.
 class MetricsWriter {
  public:
   /// \brief Opens the file of a run that continues after `resumed_step` (0: a new run, an
   /// existing file is replaced). Rows of later steps and a torn last line are cut off
-  /// first, in a copy that is renamed, so that a kill at any moment loses no row. A file
-  /// with other columns is kept as `<path>.old`. \throws InputError PL0701 when the file
-  /// cannot be written
+  /// first, in a copy that is renamed, so that a kill at any moment loses no row. Rows of a
+  /// version with fewer columns get empty fields; a file with unknown columns is kept as
+  /// `<path>.old`. \throws InputError PL0701 the file cannot be made; IoError PL0702
   MetricsWriter(const std::string& path, std::int64_t resumed_step);
 
   /// \throws IoError PL0702
   void write(const StepMetrics& metrics);
+  /// \brief Drops the rows after `step`, as the constructor does. \throws IoError PL0702
+  void rewind(std::int64_t step);
+  /// \brief Waits until all rows are on the disk. \throws IoError PL0702
+  void sync();
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
+  void open(std::int64_t last_step);
+  void require_written(bool written, const std::string& what) const;
+
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;
 };

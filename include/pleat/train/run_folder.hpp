@@ -4,6 +4,7 @@
 /// \file
 /// \brief The folder of a run and what lies where in it.
 
+#include <cstdint>
 #include <string>
 
 #include "pleat/base/log.hpp"
@@ -34,5 +35,11 @@ class RunFolder {
  private:
   std::string path_;
 };
+
+/// \brief For a run that continues after `step`: removes from its log the lines "step M ..."
+/// of later steps, which a job wrote after its last checkpoint, and ends a line that a kill
+/// cut off. Everything else stays. The new file replaces the old one in one move. Nothing
+/// happens where there is no log. \throws IoError PL0310
+void trim_log(const std::string& path, std::int64_t step);
 
 }  // namespace pleat::train
