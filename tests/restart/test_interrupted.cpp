@@ -3,9 +3,11 @@
 /// \brief Runs that are interrupted, at every step and in every way, and continued on the same
 /// mapping are bitwise the run that was not.
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <thread>
 
 #include "restart_run.hpp"
@@ -78,7 +80,9 @@ class Interrupted : public RestartTest {
     EXPECT_LT(Clock::now() - second, 5s);
     EXPECT_NE(result.exit_code, kStoppedEarly) << result.output;
     EXPECT_NE(result.exit_code, 0) << result.output;
-    if (ranks == 1) EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+    if (ranks == 1) {
+      EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+    }
   }
 };
 

@@ -132,7 +132,9 @@ class Killed : public RestartTest {
 
   void expect_resumed(const JobResult& result) const {
     const auto resumed = resumed_step(result.output);
-    if (resumed) EXPECT_EQ(*resumed, resumable_) << result.output;
+    if (resumed) {
+      EXPECT_EQ(*resumed, resumable_) << result.output;
+    }
     EXPECT_EQ(result.output.find("cannot be used"), std::string::npos) << result.output;
     EXPECT_EQ(result.output.find("PL0"), std::string::npos) << result.output;
   }
@@ -150,10 +152,14 @@ class Killed : public RestartTest {
       if (result.exit_code == 0) break;
       EXPECT_TRUE(struck) << "ended by itself, exit code " << result.exit_code << "\n"
                           << result.output;
-      if (number == SIGKILL) EXPECT_NE(result.exit_code, kStoppedEarly) << result.output;
+      if (number == SIGKILL) {
+        EXPECT_NE(result.exit_code, kStoppedEarly) << result.output;
+      }
       ++strikes;
       look_at_folder();
-      if (result.exit_code == kStoppedEarly) EXPECT_EQ(resumable_, recorded_) << result.output;
+      if (result.exit_code == kStoppedEarly) {
+        EXPECT_EQ(resumable_, recorded_) << result.output;
+      }
     }
     expect_same_runs("whole", "cut", kSteps);
     return strikes;

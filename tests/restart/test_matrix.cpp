@@ -134,12 +134,13 @@ class MappedRun {
     if (grid_->rank() == 0) fs::create_directories(folder);
     MPI_Barrier(ranks_.comm());
     writing_ = std::make_unique<train::Checkpoints<T>>(mapped_.config, folder, *grid_, true, log_);
-    writing_->start({.format_version = io::kCheckpointFormat,
-                     .step = step,
-                     .next_sample = step * mapped_.config.batch.global,
-                     .model = mapped_.config.model,
-                     .precision = std::is_same_v<T, double> ? "fp64" : "fp32"},
-                    *engine_);
+    io::CheckpointInfo info;
+    info.format_version = io::kCheckpointFormat;
+    info.step = step;
+    info.next_sample = step * mapped_.config.batch.global;
+    info.model = mapped_.config.model;
+    info.precision = std::is_same_v<T, double> ? "fp64" : "fp32";
+    writing_->start(info, *engine_);
   }
   void finish_write() {
     if (here()) {
