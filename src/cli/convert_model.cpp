@@ -67,18 +67,18 @@ std::string summary(const std::string& to, std::size_t tensors, std::int64_t byt
                      static_cast<double>(bytes) * 1e-6);
 }
 
-std::int64_t space_for(const io::CheckpointInfo& info,
-                       const io::SafetensorsReader& reader,
-                       const tensor::ParameterLayout& layout,
-                       const ModelConversion& conversion) {
-  std::int64_t bytes = 0;
+/// All tensors of the model, of the type that was asked for or that they come with.
+std::vector<io::TensorDeclaration> declare_tensors(const io::SafetensorsReader& reader,
+                                                   const tensor::ParameterLayout& layout,
+                                                   const ModelConversion& conversion) {
+  std::vector<io::TensorDeclaration> tensors;
   for (const ParameterSpec& parameter : layout.parameters()) {
-    const ElementType type = conversion.type.value_or(reader.at(parameter.name).type);
-    bytes += tensor::element_count(parameter.global_shape) *
-             static_cast<std::int64_t>(io::element_size(type));
+    tensors.push_back({.group = TensorGroup::kParameters,
+                       .name = parameter.name,
+                       .shape = parameter.global_shape,
+                       .type = conversion.type.value_or(reader.at(parameter.name).type)});
   }
-  return io::checkpoint_bytes(info, static_cast<std::int64_t>(layout.parameters().size()),
-                              bytes);
+  return tensors;
 }
 
 /// The types that the tensors of a folder will have, in the layout's order.
@@ -131,18 +131,15 @@ std::string convert_to_checkpoint(const ModelConversion& conversion) {
   const io::SafetensorsReader reader(conversion.from);
   io::check_hugging_face_tensors(reader, *layout);
   const io::CheckpointInfo info = info_of(config, conversion.type.value_or(config.type));
-  io::require_space(conversion.to, space_for(info, reader, *layout, conversion));
-  io::CheckpointWriter writer(conversion.to, info, MPI_COMM_SELF);
+  io::CheckpointWriter writer(conversion.to, info,
+                              declare_tensors(reader, *layout, conversion), MPI_COMM_SELF);
   std::int64_t total = 0;
-  for (const ParameterSpec& parameter : layout->parameters()) {
-    const ElementType stored = reader.at(parameter.name).type;
-    writer.declare(TensorGroup::kParameters, parameter, conversion.type.value_or(stored));
-  }
   for (const ParameterSpec& parameter : layout->parameters()) {
     const io::SafetensorsEntry& entry = reader.at(parameter.name);
     const auto bytes = change_type(reader.read_raw(entry), entry.type,
                                    conversion.type.value_or(entry.type), parameter.name);
-    writer.write_raw(TensorGroup::kParameters, parameter, bytes);
+    writer.add(TensorGroup::kParameters, parameter, {0, parameter.local_count()}, bytes);
+    writer.write();
     total += static_cast<std::int64_t>(bytes.size());
   }
   writer.commit();

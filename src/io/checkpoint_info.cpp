@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "byte_archive.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/base/random.hpp"
 
@@ -52,6 +53,10 @@ class Save {
   void operator()(const char* name, const bool& value) {
     root_.set_attribute(name, std::int64_t{value});
   }
+  void operator()(const char* name, const std::vector<double>& value) {
+    // HDF5 has arrays without elements, but other programs stumble over them.
+    if (!value.empty()) root_.set_attribute(name, std::span<const double>(value));
+  }
   void operator()(const char* name, const std::vector<bool>& value) {
     const std::vector<std::int64_t> flags(value.begin(), value.end());
     root_.set_attribute(name, std::span<const std::int64_t>(flags));
@@ -85,6 +90,10 @@ class Load {
   void operator()(const char* name, bool& value) {
     value = root_.int64_attribute(name) != 0;
   }
+  void operator()(const char* name, std::vector<double>& value) {
+    value.clear();
+    if (root_.has_attribute(name)) value = root_.double_array_attribute(name);
+  }
   void operator()(const char* name, std::vector<bool>& value) {
     value.clear();
     for (const std::int64_t flag : root_.int64_array_attribute(name)) {
@@ -107,9 +116,44 @@ class Load {
   const Hdf5Group& root_;
 };
 
+/// Collects fields as bytes; Unpack below takes them out again.
+class Pack {
+ public:
+  explicit Pack(ByteWriter& out) : out_(out) {}
+  template <class T>
+  void operator()(const char*, const T& value) {
+    out_.put(value);
+  }
+  template <class Enum, std::size_t N>
+  void choice(const char*, const Enum& value, const std::array<Spelling<Enum>, N>&) {
+    out_.put(static_cast<std::int64_t>(value));
+  }
+
+ private:
+  ByteWriter& out_;
+};
+
+class Unpack {
+ public:
+  explicit Unpack(ByteReader& in) : in_(in) {}
+  template <class T>
+  void operator()(const char*, T& value) {
+    in_.get(value);
+  }
+  template <class Enum, std::size_t N>
+  void choice(const char*, Enum& value, const std::array<Spelling<Enum>, N>&) {
+    std::int64_t number = 0;
+    in_.get(number);
+    value = static_cast<Enum>(number);
+  }
+
+ private:
+  ByteReader& in_;
+};
+
 /// What format version 2 added.
 template <class Visitor, class Moe>
-void visit_newer_fields(Visitor& field, Moe& moe) {
+void visit_version_two(Visitor& field, Moe& moe) {
   field("moe.groups", moe.groups);
   field("moe.top_groups", moe.top_groups);
   field("moe.routed_scale", moe.routed_scale);
@@ -118,6 +162,15 @@ void visit_newer_fields(Visitor& field, Moe& moe) {
   field.choice("moe.drop.scope", moe.drop.scope, kDropScopes);
   field.choice("moe.drop.policy", moe.drop.policy, kDropPolicies);
   field("moe.drop.pad", moe.drop.pad);
+}
+
+/// What format version 3 added.
+template <class Visitor, class Info>
+void visit_version_three(Visitor& field, Info& info) {
+  field("history", info.history);
+  field("skipped", info.skipped);
+  field("rollbacks", info.rollbacks);
+  field("recent_losses", info.recent_losses);
 }
 
 /// The attributes of a checkpoint, each once.
@@ -156,7 +209,8 @@ void visit_fields(Visitor& field, Info& info) {
   field("moe.auxiliary_coefficient", model.moe.auxiliary_coefficient);
   field.choice("moe.auxiliary_scope", model.moe.auxiliary_scope, kScopes);
   field("moe.z_coefficient", model.moe.z_coefficient);
-  if (info.format_version >= 2) visit_newer_fields(field, model.moe);
+  if (info.format_version >= 2) visit_version_two(field, model.moe);
+  if (info.format_version >= 3) visit_version_three(field, info);
 }
 
 }  // namespace
@@ -186,12 +240,29 @@ CheckpointInfo read_checkpoint_info(const Hdf5Group& root) {
   return info;
 }
 
-std::int64_t checkpoint_bytes(const CheckpointInfo& info, std::int64_t tensors,
-                              std::int64_t data_bytes) {
+std::string pack_checkpoint_info(const CheckpointInfo& info) {
+  ByteWriter bytes;
+  bytes.put(info.format_version);
+  Pack pack(bytes);
+  visit_fields(pack, info);
+  return bytes.take();
+}
+
+CheckpointInfo unpack_checkpoint_info(const std::string& packed) {
+  ByteReader bytes(packed);
+  CheckpointInfo info;
+  bytes.get(info.format_version);
+  Unpack unpack(bytes);
+  visit_fields(unpack, info);
+  return info;
+}
+
+std::int64_t checkpoint_metadata_bytes(const CheckpointInfo& info, std::int64_t tensors) {
   constexpr std::int64_t kHead = 64 << 10;   // attributes, groups
-  constexpr std::int64_t kPerTensor = 1024;  // object header, link, alignment
-  const std::size_t texts = info.deck.size() + info.hugging_face_config.size();
-  return kHead + 2 * static_cast<std::int64_t>(texts) + tensors * kPerTensor + data_bytes;
+  constexpr std::int64_t kPerTensor = 1024;  // object header, link
+  const std::size_t texts =
+      info.deck.size() + info.hugging_face_config.size() + info.history.size();
+  return kHead + 2 * static_cast<std::int64_t>(texts) + tensors * kPerTensor;
 }
 
 std::string checkpoint_table_line(const std::string& path, ElementType type,

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "checkpoint_table.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
@@ -12,8 +13,6 @@ namespace pleat::io {
 
 namespace {
 
-constexpr TensorGroup kGroups[] = {TensorGroup::kParameters, TensorGroup::kFirstMoment,
-                                   TensorGroup::kSecondMoment};
 constexpr std::int64_t kChunkBytes = 16 << 20;
 
 /// Calls `take(bytes, first global index)` for consecutive parts of a data set.
@@ -41,21 +40,13 @@ void for_each_part(const Hdf5Dataset& dataset, ElementType type, const Take& tak
   }
 }
 
-void check_sum(std::uint64_t found, std::uint64_t stored, const std::string& place) {
-  PLEAT_REQUIRE(
-      found == stored, InputError, "PL0308",
-      "{} is damaged: its checksum is {}, stored is {}\nHINT: use the checkpoint "
-      "before this one, or another copy.",
-      place, checksum_text(found), checksum_text(stored));
-}
-
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path)
     : file_(Hdf5File::open_read(path)),
       root_(file_.root()),
       info_(read_checkpoint_info(root_)) {
-  for (const TensorGroup group : kGroups) read_table(group);
+  for (const TensorGroup group : kTensorGroups) read_table(group);
   check_metadata();
   check_size();
   plan::validate(info_.model);
@@ -68,19 +59,18 @@ void CheckpointReader::read_table(TensorGroup group) {
     const Hdf5Dataset dataset = root_.dataset(path);
     const std::uint64_t checksum =
         parse_checksum(dataset.string_attribute("checksum"), dataset.place());
-    entries_.emplace(path, Entry{dataset.element_type(), dataset.shape(), checksum});
+    tensors_.emplace(path, StoredTensor{.type = dataset.element_type(),
+                                        .shape = dataset.shape(),
+                                        .checksum = checksum,
+                                        .offset = dataset.file_offset().value_or(-1)});
   }
 }
 
 void CheckpointReader::check_metadata() const {
-  std::string table;
-  for (const auto& [path, entry] : entries_) {
-    table += checkpoint_table_line(path, entry.type, entry.shape, entry.checksum);
-  }
   const std::uint64_t stored =
       parse_checksum(root_.string_attribute("metadata_checksum"), root_.place());
   PLEAT_REQUIRE(
-      metadata_checksum(root_, table) == stored, InputError, "PL0307",
+      metadata_checksum(root_, table_text(tensors_)) == stored, InputError, "PL0307",
       "{} is damaged: the checksum of its attributes and of its table of tensors "
       "does not match\nHINT: use the checkpoint before this one, or another copy.",
       path());
@@ -90,19 +80,20 @@ void CheckpointReader::check_metadata() const {
 void CheckpointReader::check_size() const {
   const auto available = static_cast<std::int64_t>(std::filesystem::file_size(path()));
   std::int64_t needed = 0;
-  for (const auto& [path, entry] : entries_) {
-    needed += tensor::element_count(entry.shape) *
-              static_cast<std::int64_t>(element_size(entry.type));
-    PLEAT_REQUIRE(needed >= 0 && needed <= available, InputError, "PL0307",
-                  "{} is damaged: its tensors are larger than the file, from '{}' on",
+  for (const auto& [path, stored] : tensors_) {
+    needed += stored.bytes();
+    const bool fits = needed >= 0 && needed <= available &&
+                      stored.offset <= available - stored.bytes();
+    PLEAT_REQUIRE(fits, InputError, "PL0307",
+                  "{} is damaged: its tensors do not fit into the file, from '{}' on",
                   this->path(), path);
   }
 }
 
-const CheckpointReader::Entry& CheckpointReader::entry(TensorGroup group,
+const StoredTensor& CheckpointReader::entry(TensorGroup group,
                                                        const std::string& name) const {
-  const auto found = entries_.find(tensor_path(group, name));
-  PLEAT_REQUIRE(found != entries_.end(), InputError, "PL0309",
+  const auto found = tensors_.find(tensor_path(group, name));
+  PLEAT_REQUIRE(found != tensors_.end(), InputError, "PL0309",
                 "{}: there is no tensor '{}' in {}", path(), name, group_path(group));
   return found->second;
 }
@@ -112,16 +103,11 @@ bool CheckpointReader::has(TensorGroup group) const {
 }
 
 std::vector<std::string> CheckpointReader::names(TensorGroup group) const {
-  const std::string prefix = std::string(group_path(group)) + "/";
-  std::vector<std::string> names;
-  for (const auto& [path, entry] : entries_) {
-    if (path.starts_with(prefix)) names.push_back(path.substr(prefix.size()));
-  }
-  return names;
+  return names_of(tensors_, group);
 }
 
 bool CheckpointReader::contains(TensorGroup group, const std::string& name) const {
-  return entries_.contains(tensor_path(group, name));
+  return tensors_.contains(tensor_path(group, name));
 }
 
 ElementType CheckpointReader::stored_type(TensorGroup group,
@@ -142,7 +128,7 @@ std::uint64_t CheckpointReader::stored_checksum(TensorGroup group,
 template <class T>
 void CheckpointReader::read(TensorGroup group, const tensor::ParameterSpec& parameter,
                             std::span<T> local) const {
-  const Entry& stored = entry(group, parameter.name);
+  const StoredTensor& stored = entry(group, parameter.name);
   PLEAT_REQUIRE(stored.shape == parameter.global_shape, InputError, "PL0309",
                 "{}: tensor '{}' has shape [{}], expected [{}]", path(), parameter.name,
                 fmt::join(stored.shape, ", "), fmt::join(parameter.global_shape, ", "));
@@ -159,29 +145,29 @@ void CheckpointReader::read(TensorGroup group, const tensor::ParameterSpec& para
 
 std::vector<std::byte> CheckpointReader::read_raw(TensorGroup group,
                                                   const std::string& name) const {
-  const Entry& stored = entry(group, name);
+  const StoredTensor& stored = entry(group, name);
   std::vector<std::byte> bytes(
       static_cast<std::size_t>(tensor::element_count(stored.shape)) *
       element_size(stored.type));
   const Hdf5Dataset dataset = root_.dataset(tensor_path(group, name));
   dataset.read_raw(tensor::Shape(stored.shape.size(), 0), stored.shape, bytes);
-  check_sum(content_checksum(stored.type, bytes), stored.checksum, dataset.place());
+  require_checksum(content_checksum(stored.type, bytes), stored.checksum, dataset.place());
   return bytes;
 }
 
 void CheckpointReader::verify(TensorGroup group, const std::string& name) const {
-  const Entry& stored = entry(group, name);
+  const StoredTensor& stored = entry(group, name);
   const Hdf5Dataset dataset = root_.dataset(tensor_path(group, name));
   std::uint64_t sum = 0;
   for_each_part(
       dataset, stored.type, [&](std::span<const std::byte> bytes, std::int64_t first) {
         sum += content_checksum(stored.type, bytes, static_cast<std::uint64_t>(first));
       });
-  check_sum(sum, stored.checksum, dataset.place());
+  require_checksum(sum, stored.checksum, dataset.place());
 }
 
 void CheckpointReader::verify_all() const {
-  for (const TensorGroup group : kGroups) {
+  for (const TensorGroup group : kTensorGroups) {
     for (const std::string& name : names(group)) verify(group, name);
   }
 }
@@ -193,6 +179,11 @@ bool is_checkpoint(const std::string& path) {
   std::array<char, kSignature.size()> start{};
   std::ifstream(path, std::ios::binary).read(start.data(), start.size());
   return std::string_view(start.data(), start.size()) == kSignature;
+}
+
+void check_checkpoint_tensors(const CheckpointReader& reader, TensorGroup group,
+                              const tensor::ParameterLayout& layout) {
+  require_same_tensors(reader.path(), reader.tensors(), group, layout);
 }
 
 template void CheckpointReader::read(TensorGroup, const tensor::ParameterSpec&,

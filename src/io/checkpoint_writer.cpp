@@ -1,104 +1,304 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <condition_variable>
 #include <cstdio>
-#include <vector>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
 
+#include "agreement.hpp"
+#include "checkpoint_table.hpp"
+#include "mpi_file.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/check_mpi.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "transfer.hpp"
 
 namespace pleat::io {
 
-const char* group_path(TensorGroup group) {
-  switch (group) {
-    case TensorGroup::kParameters:
-      return "/parameters";
-    case TensorGroup::kFirstMoment:
-      return "/optimizer/first_moment";
-    default:
-      return "/optimizer/second_moment";
+namespace {
+
+constexpr std::string_view kNoChecksum = "0000000000000000";
+
+/// What the file will take at most, elements included.
+std::int64_t total_bytes(const CheckpointInfo& info,
+                         const std::vector<TensorDeclaration>& tensors,
+                         std::int64_t alignment) {
+  const auto count = static_cast<std::int64_t>(tensors.size());
+  std::int64_t bytes = checkpoint_metadata_bytes(info, count) + count * alignment;
+  for (const TensorDeclaration& tensor : tensors) {
+    bytes += StoredTensor{.type = tensor.type, .shape = tensor.shape}.bytes();
+  }
+  return bytes;
+}
+
+/// The file with everything but elements and checksums.
+StoredTensors make_file(const std::string& path, const CheckpointInfo& info,
+                        const std::vector<TensorDeclaration>& tensors,
+                        std::int64_t alignment) {
+  const Hdf5Lock lock;
+  Hdf5File file = Hdf5File::create_serial(path, alignment);
+  Hdf5Group root = file.root();
+  write_checkpoint_info(root, info);
+  root.set_attribute("metadata_checksum", kNoChecksum);
+  StoredTensors stored;
+  for (const TensorDeclaration& tensor : tensors) {
+    const std::string name = tensor_path(tensor.group, tensor.name);
+    Hdf5Dataset dataset = root.create_dataset(name, tensor.shape, hdf5_type(tensor.type));
+    dataset.set_attribute("checksum", kNoChecksum);
+    const StoredTensor entry{.type = tensor.type,
+                             .shape = tensor.shape,
+                             .offset = dataset.file_offset().value_or(-1)};
+    const bool added = stored.emplace(name, entry).second;
+    PLEAT_ASSERT(added, "'{}' is declared twice", name);
+  }
+  file.close();
+  return stored;
+}
+
+void fill_in_checksums(const std::string& path, const StoredTensors& tensors) {
+  const Hdf5Lock lock;
+  Hdf5File file = Hdf5File::open_write(path);
+  Hdf5Group root = file.root();
+  for (const auto& [name, stored] : tensors) {
+    root.dataset(name).overwrite_attribute("checksum", checksum_text(stored.checksum));
+  }
+  root.overwrite_attribute("metadata_checksum",
+                           checksum_text(metadata_checksum(root, table_text(tensors))));
+  file.close();
+}
+
+int ranks_of(MPI_Comm comm) {
+  int ranks = 1;
+  PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks));
+  return ranks;
+}
+
+}  // namespace
+
+struct CheckpointWriter::State final : RoundMover {
+  State(std::string path, MPI_Comm comm, const CheckpointHints& hints);
+  ~State() override;
+
+  void make(const CheckpointInfo& info, const std::vector<TensorDeclaration>& declared);
+  void add(Piece piece);
+  void detach();
+  void write();
+  void commit();
+
+  Round take_long() override;
+  Round take_short(std::int64_t end) override;
+  std::int64_t next_short() override;
+  void moved(Round& round) override;
+
+  std::string path;
+  std::string temporary;
+  MPI_Comm comm;
+  int rank = 0;
+  CheckpointHints hints;
+  StoredTensors tensors;
+  std::vector<StoredTensor*> numbered;  ///< by the number in Piece::tensor
+  std::map<std::string, std::size_t> numbers;  ///< by path
+  std::optional<MpiFile> file;
+  bool committed = false;
+
+ private:
+  void add_checksums(Round& round);
+  void close_file();
+  void give_up();
+
+  // Between detach() and the thread that writes.
+  std::mutex mutex_;
+  std::condition_variable round_ended_;
+  PieceQueue queue_;
+  bool under_way_ = false;      ///< a round, whose memory is being read
+  std::int64_t rounds_ended_ = 0;
+};
+
+CheckpointWriter::State::State(std::string path_, MPI_Comm comm_,
+                               const CheckpointHints& hints_)
+    : path(std::move(path_)),
+      temporary(path + ".tmp"),
+      comm(comm_),
+      hints(hints_),
+      queue_(hints.collective_buffering, ranks_of(comm_)) {
+  PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
+}
+
+CheckpointWriter::State::~State() {
+  file.reset();
+  if (rank == 0 && !committed) std::remove(temporary.c_str());
+}
+
+void CheckpointWriter::State::make(const CheckpointInfo& info,
+                                   const std::vector<TensorDeclaration>& declared) {
+  std::string packed;
+  on_first_rank(comm, [&] {
+    std::remove(temporary.c_str());
+    // The stripes of a file are laid out when it is made, by MPI-IO, which knows the hints.
+    MpiFile(temporary, MPI_COMM_SELF, MpiFile::Access::kCreate, hints).close();
+    // HDF5 cannot end in order when its last writes fail, so it must not come to that.
+    const auto count = static_cast<std::int64_t>(declared.size());
+    claim_space(temporary, total_bytes(info, declared, hints.alignment),
+                checkpoint_metadata_bytes(info, count));
+    packed = pack_tensors(make_file(temporary, info, declared, hints.alignment));
+    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(temporary));
+    claim_space(temporary, size, size);
+  });
+  broadcast(comm, packed);
+  tensors = unpack_tensors(packed);
+  for (auto& [name, stored] : tensors) {
+    numbers.emplace(name, numbered.size());
+    numbered.push_back(&stored);
+  }
+  throw_alike(comm, failure_of([&] {
+    file.emplace(temporary, comm, MpiFile::Access::kWrite, hints);
+  }));
+}
+
+void CheckpointWriter::State::add(Piece piece) {
+  const std::lock_guard lock(mutex_);
+  queue_.add(std::move(piece));
+}
+
+// Copies under the mutex: the other thread may end its round meanwhile, but begins no new one.
+void CheckpointWriter::State::detach() {
+  std::unique_lock lock(mutex_);
+  for (Piece* piece : queue_.rest()) {
+    if (piece->owner) continue;
+    const auto bytes = static_cast<std::size_t>(piece->rest_bytes());
+    piece->owner = std::make_shared_for_overwrite<std::byte[]>(bytes);
+    std::memcpy(piece->owner.get(), piece->memory, bytes);
+    piece->memory = piece->owner.get();
+  }
+  const std::int64_t seen = rounds_ended_;
+  round_ended_.wait(lock, [&] { return !under_way_ || rounds_ended_ != seen; });
+}
+
+void CheckpointWriter::State::moved(Round&) {
+  const std::lock_guard lock(mutex_);
+  under_way_ = false;
+  ++rounds_ended_;
+  round_ended_.notify_all();
+}
+
+Round CheckpointWriter::State::take_long() {
+  Round round;
+  {
+    const std::lock_guard lock(mutex_);
+    round = queue_.take_long(kRoundBytes);
+    under_way_ = !round.runs.empty();
+  }
+  add_checksums(round);
+  return round;
+}
+
+Round CheckpointWriter::State::take_short(std::int64_t end) {
+  Round round;
+  {
+    const std::lock_guard lock(mutex_);
+    round = queue_.take_short(end);
+    under_way_ = !round.runs.empty();
+  }
+  add_checksums(round);
+  return round;
+}
+
+std::int64_t CheckpointWriter::State::next_short() {
+  const std::lock_guard lock(mutex_);
+  return queue_.next_short();
+}
+
+void CheckpointWriter::State::add_checksums(Round& round) {
+  for (const RoundPart& part : round.parts) {
+    StoredTensor& stored = *numbered[part.tensor];
+    const auto size = static_cast<std::int64_t>(element_size(stored.type));
+    for (const FileRun& run : round.runs_of(part)) {
+      stored.checksum += content_checksum(
+          stored.type, {run.memory, static_cast<std::size_t>(run.bytes)},
+          static_cast<std::uint64_t>((run.offset - stored.offset) / size));
+    }
   }
 }
 
-std::string tensor_path(TensorGroup group, const std::string& name) {
-  return fmt::format("{}/{}", group_path(group), name);
+void CheckpointWriter::State::write() {
+  try {
+    move_rounds(*file, comm, *this);
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+/// After a failure that all ranks know of.
+void CheckpointWriter::State::give_up() {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.clear();
+    under_way_ = false;
+    round_ended_.notify_all();
+  }
+  file.reset();
+  if (rank == 0) std::remove(temporary.c_str());
+}
+
+void CheckpointWriter::State::close_file() {
+  const std::exception_ptr not_synced = failure_of([&] { file->sync(); });
+  const std::exception_ptr not_closed = failure_of([&] { file->close(); });
+  file.reset();
+  throw_alike(comm, not_synced ? not_synced : not_closed);
+}
+
+void CheckpointWriter::State::commit() {
+  close_file();
+  std::vector<std::uint64_t> sums;
+  for (const StoredTensor* stored : numbered) sums.push_back(stored->checksum);
+  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()),
+                                MPI_UINT64_T, MPI_SUM, comm));
+  for (std::size_t i = 0; i < sums.size(); ++i) numbered[i]->checksum = sums[i];
+  on_first_rank(comm, [&] {
+    fill_in_checksums(temporary, tensors);
+    rename_durably(temporary, path);
+  });
+  committed = true;
 }
 
 CheckpointWriter::CheckpointWriter(std::string path, const CheckpointInfo& info,
-                                   MPI_Comm comm)
-    : path_(std::move(path)), temporary_(path_ + ".tmp"), comm_(comm) {
-  PLEAT_CHECK_MPI(MPI_Comm_rank(comm_, &rank_));
-  file_ = Hdf5File::create(temporary_, comm_);
-  Hdf5Group root = file_->root();
-  write_checkpoint_info(root, info);
+                                   const std::vector<TensorDeclaration>& tensors,
+                                   MPI_Comm comm, const CheckpointHints& hints)
+    : state_(std::make_unique<State>(std::move(path), comm, hints)) {
+  state_->make(info, tensors);
 }
 
-CheckpointWriter::~CheckpointWriter() {
-  if (!file_) return;  // committed
-  file_.reset();
-  if (rank_ == 0) std::remove(temporary_.c_str());
+CheckpointWriter::~CheckpointWriter() = default;
+
+void CheckpointWriter::add(TensorGroup group, const tensor::ParameterSpec& parameter,
+                           const tensor::Range& in_box, std::span<const std::byte> bytes) {
+  const auto number = state_->numbers.find(tensor_path(group, parameter.name));
+  PLEAT_ASSERT(number != state_->numbers.end(), "'{}' was not declared", parameter.name);
+  const StoredTensor& stored = *state_->numbered[number->second];
+  PLEAT_ASSERT(stored.shape == parameter.global_shape, "'{}' was declared with another shape",
+               parameter.name);
+  const auto size = static_cast<std::int64_t>(element_size(stored.type));
+  PLEAT_ASSERT(in_box.begin >= 0 && in_box.end <= parameter.local_count() &&
+                   static_cast<std::int64_t>(bytes.size()) == in_box.size() * size,
+               "{} bytes are not elements {} to {} of '{}'", bytes.size(), in_box.begin,
+               in_box.end, parameter.name);
+  if (bytes.empty()) return;
+  state_->add({.tensor = number->second,
+               .tensor_offset = stored.offset,
+               .element_bytes = size,
+               .global_shape = parameter.global_shape,
+               .local_shape = parameter.local_shape,
+               .local_offset = parameter.local_offset,
+               .range = in_box,
+               .memory = const_cast<std::byte*>(bytes.data())});  // only ever read
 }
 
-void CheckpointWriter::declare(TensorGroup group, const tensor::ParameterSpec& parameter,
-                               ElementType type) {
-  const std::string path = tensor_path(group, parameter.name);
-  file_->root().create_dataset(path, parameter.global_shape, hdf5_type(type));
-  const bool added = entries_.emplace(path, Entry{type, parameter.global_shape}).second;
-  PLEAT_ASSERT(added, "'{}' is declared twice", path);
-}
-
-CheckpointWriter::Entry& CheckpointWriter::entry(const std::string& path) {
-  const auto found = entries_.find(path);
-  PLEAT_ASSERT(found != entries_.end(), "'{}' was not declared", path);
-  return found->second;
-}
-
-template <class T>
-void CheckpointWriter::write(TensorGroup group, const tensor::ParameterSpec& parameter,
-                             std::span<const T> local) {
-  PLEAT_ASSERT(entry(tensor_path(group, parameter.name)).type == kElementTypeOf<T>,
-               "'{}' was declared with another type", parameter.name);
-  write_raw(group, parameter, std::as_bytes(local));
-}
-
-void CheckpointWriter::write_raw(TensorGroup group,
-                                 const tensor::ParameterSpec& parameter,
-                                 std::span<const std::byte> local) {
-  const std::string path = tensor_path(group, parameter.name);
-  Entry& target = entry(path);
-  Hdf5Dataset dataset = file_->root().dataset(path);
-  dataset.write_raw(parameter.local_offset, parameter.local_shape, local);
-  target.checksum += box_checksum(target.type, local, target.shape,
-                                  parameter.local_offset, parameter.local_shape);
-}
-
-void CheckpointWriter::write_checksums() {
-  std::vector<std::uint64_t> sums;
-  for (const auto& [path, entry] : entries_) sums.push_back(entry.checksum);
-  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()),
-                                MPI_UINT64_T, MPI_SUM, comm_));
-  Hdf5Group root = file_->root();
-  std::string table;
-  std::size_t i = 0;
-  for (const auto& [path, entry] : entries_) {
-    root.dataset(path).set_attribute("checksum", checksum_text(sums[i]));
-    table += checkpoint_table_line(path, entry.type, entry.shape, sums[i++]);
-  }
-  root.set_attribute("metadata_checksum", checksum_text(metadata_checksum(root, table)));
-}
-
-void CheckpointWriter::commit() {
-  write_checksums();
-  file_->close();
-  if (rank_ == 0) rename_durably(temporary_, path_);
-  PLEAT_CHECK_MPI(MPI_Barrier(comm_));
-  file_.reset();
-}
-
-template void CheckpointWriter::write(TensorGroup, const tensor::ParameterSpec&,
-                                      std::span<const float>);
-template void CheckpointWriter::write(TensorGroup, const tensor::ParameterSpec&,
-                                      std::span<const double>);
+void CheckpointWriter::write() { state_->write(); }
+void CheckpointWriter::detach() { state_->detach(); }
+void CheckpointWriter::commit() { state_->commit(); }
 
 }  // namespace pleat::io

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/io/durable_file.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -49,20 +48,18 @@ void write_durably(const std::string& path, std::string_view text) {
   rename_durably(temporary, path);
 }
 
-void require_space(const std::string& path, std::int64_t bytes) {
-  const std::string probe = path + ".space";
-  const FileDescriptor file(open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  PLEAT_REQUIRE(file.get() >= 0, IoError, "PL0310", "cannot create '{}': {}", probe,
+void claim_space(const std::string& path, std::int64_t bytes, std::int64_t claimed) {
+  const FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  PLEAT_REQUIRE(file.get() >= 0, IoError, "PL0310", "cannot create '{}': {}", path,
                 std::strerror(errno));
-  const int result = fallocate(file.get(), 0, 0, std::max<std::int64_t>(1, bytes));
-  const int reason = result == 0 ? 0 : errno;
-  std::remove(probe.c_str());
-  const bool cannot_tell = reason == EOPNOTSUPP || reason == ENOSYS;
+  const bool grown = ftruncate(file.get(), bytes) == 0;
+  const bool taken = grown && (claimed == 0 || fallocate(file.get(), 0, 0, claimed) == 0);
+  const bool cannot_tell = grown && (errno == EOPNOTSUPP || errno == ENOSYS);
   PLEAT_REQUIRE(
-      result == 0 || cannot_tell, IoError, "PL0310",
+      taken || cannot_tell, IoError, "PL0310",
       "there is no room for the {:.1f} MB of '{}': {}\nHINT: check free space and "
       "quota.",
-      static_cast<double>(bytes) * 1e-6, path, std::strerror(reason));
+      static_cast<double>(bytes) * 1e-6, path, std::strerror(errno));
 }
 
 std::string read_small_file(const std::string& path, std::int64_t limit) {

@@ -110,6 +110,12 @@ std::string join_path(const std::string& parent, const std::string& child) {
 
 }  // namespace
 
+// The one global of this module: what it guards, HDF5's own state, is global as well.
+Hdf5Lock::Hdf5Lock() : guard_([]() -> std::mutex& {
+  static std::mutex mutex;
+  return mutex;
+}()) {}
+
 Hdf5Handle::Hdf5Handle(Hdf5Handle&& other) noexcept
     : id_(std::exchange(other.id_, -1)), closer_(other.closer_) {}
 
@@ -247,17 +253,48 @@ Hdf5File Hdf5File::open_read(const std::string& path) {
   return {Hdf5Handle(id, H5Fclose), path};
 }
 
-Hdf5File Hdf5File::create(const std::string& path, MPI_Comm comm) {
-  silence_hdf5();
-  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_fapl_mpio(access.id(), comm, MPI_INFO_NULL);
+namespace {
+
+/// How files are made and changed; versions of the 1.10 format, whose metadata carry checksums.
+Hdf5Handle write_access() {
+  Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   // Groups and data sets that are still held do not keep the file from being complete.
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
+  // Parallel file systems often have no locks; a temporary name has one writer.
+  H5Pset_file_locking(access.id(), 0, 1);
+  return access;
+}
+
+std::int64_t create_file(const std::string& path, const Hdf5Handle& access) {
   const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation.id(), 0);  // of the root
   const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id());
-  return {Hdf5Handle(check_write(id, path, "the new file"), H5Fclose), path};
+  return check_write(id, path, "the new file");
+}
+
+}  // namespace
+
+Hdf5File Hdf5File::create(const std::string& path, MPI_Comm comm) {
+  silence_hdf5();
+  const Hdf5Handle access = write_access();
+  H5Pset_fapl_mpio(access.id(), comm, MPI_INFO_NULL);
+  return {Hdf5Handle(create_file(path, access), H5Fclose), path};
+}
+
+Hdf5File Hdf5File::create_serial(const std::string& path, std::int64_t alignment) {
+  silence_hdf5();
+  const Hdf5Handle access = write_access();
+  const auto multiple = static_cast<hsize_t>(std::max<std::int64_t>(1, alignment));
+  H5Pset_alignment(access.id(), multiple, multiple);
+  return {Hdf5Handle(create_file(path, access), H5Fclose), path};
+}
+
+Hdf5File Hdf5File::open_write(const std::string& path) {
+  silence_hdf5();
+  const Hdf5Handle access = write_access();
+  const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id());
+  return {Hdf5Handle(check_write(id, path, "the file"), H5Fclose), path};
 }
 
 Hdf5Group Hdf5File::root() const {

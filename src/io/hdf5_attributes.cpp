@@ -134,6 +134,12 @@ std::vector<std::int64_t> Hdf5Object::int64_array_attribute(
   return read_numbers<std::int64_t>(attribute, H5T_NATIVE_INT64);
 }
 
+std::vector<double> Hdf5Object::double_array_attribute(const std::string& name) const {
+  const Attribute attribute = open_attribute(handle_.id(), name, place());
+  require_class(attribute, H5T_FLOAT, "an array of floating-point numbers");
+  return read_numbers<double>(attribute, H5T_NATIVE_DOUBLE);
+}
+
 std::string Hdf5Object::attribute_text(const std::string& name, bool exact) const {
   const Attribute attribute = open_attribute(handle_.id(), name, place());
   switch (attribute.type_class) {
@@ -194,6 +200,20 @@ void Hdf5Object::set_attribute(const std::string& name,
                                std::span<const std::int64_t> values) {
   const Hdf5Handle space = detail::make_space({static_cast<std::int64_t>(values.size())});
   write_attribute(name, H5T_STD_I64LE, space.id(), values.data());
+}
+
+void Hdf5Object::set_attribute(const std::string& name, std::span<const double> values) {
+  const Hdf5Handle space = detail::make_space({static_cast<std::int64_t>(values.size())});
+  write_attribute(name, H5T_IEEE_F64LE, space.id(), values.data());
+}
+
+void Hdf5Object::overwrite_attribute(const std::string& name, std::string_view value) {
+  const Attribute attribute = open_attribute(handle_.id(), name, place());
+  PLEAT_ASSERT(attribute.type_class == H5T_STRING &&
+                   H5Tget_size(attribute.type.id()) == value.size(),
+               "{} is not a text of {} bytes", attribute.place, value.size());
+  check_write(H5Awrite(attribute.handle.id(), attribute.type.id(), value.data()),
+              attribute.place, "the value");
 }
 
 }  // namespace pleat::io

@@ -156,6 +156,18 @@ ElementType Hdf5Dataset::element_type() const {
              place(), type_text());
 }
 
+std::optional<std::int64_t> Hdf5Dataset::file_offset() const {
+  const Hdf5Handle creation(
+      check_read(H5Dget_create_plist(handle_.id()), place(), "the layout"), H5Pclose);
+  const bool contiguous = H5Pget_layout(creation.id()) == H5D_CONTIGUOUS &&
+                          H5Pget_external_count(creation.id()) == 0;
+  if (!contiguous) return std::nullopt;
+  const haddr_t offset = H5Dget_offset(handle_.id());
+  H5Eclear2(H5E_DEFAULT);
+  if (offset == HADDR_UNDEF) return std::nullopt;
+  return static_cast<std::int64_t>(offset);
+}
+
 void Hdf5Dataset::transfer_in(std::int64_t memory_type, const tensor::Shape& offset,
                               const tensor::Shape& extent, void* values,
                               bool check_range) const {

@@ -90,12 +90,40 @@ class Hdf5Source final : public TokenSource {
   std::vector<std::int64_t> lengths_;
 };
 
+/// Takes turns in HDF5 with a checkpoint that is written in the background.
+class LockedSource final : public TokenSource {
+ public:
+  explicit LockedSource(std::unique_ptr<TokenSource> source) : source_(std::move(source)) {}
+  ~LockedSource() override {
+    const Hdf5Lock lock;
+    source_.reset();
+  }
+  LockedSource(const LockedSource&) = delete;
+  LockedSource& operator=(const LockedSource&) = delete;
+
+  const std::string& path() const override { return source_->path(); }
+  std::int64_t samples() const override { return source_->samples(); }
+  void read(std::int64_t number, RawSample& sample) const override {
+    const Hdf5Lock lock;
+    source_->read(number, sample);
+  }
+  std::string description() const override {
+    const Hdf5Lock lock;
+    return source_->description();
+  }
+
+ private:
+  std::unique_ptr<TokenSource> source_;
+};
+
 }  // namespace
 
 std::unique_ptr<TokenSource> open_hdf5_source(const std::string& path,
                                               const DataConfig& config,
                                               std::int64_t sequence) {
-  return std::make_unique<Hdf5Source>(path, config, sequence);
+  const Hdf5Lock lock;
+  return std::make_unique<LockedSource>(
+      std::make_unique<Hdf5Source>(path, config, sequence));
 }
 
 }  // namespace pleat::io

@@ -25,6 +25,7 @@ void write_gradients(const std::string& folder, std::int64_t step, double loss,
   PLEAT_CHECK_MPI(MPI_Barrier(comm));
   const std::string path = folder + "/" + io::checkpoint_name(step);
   const std::string temporary = path + ".tmp";
+  const io::Hdf5Lock lock;  // a checkpoint may be under way in the background
   io::Hdf5File file = io::Hdf5File::create(temporary, comm);
   {
     io::Hdf5Group root = file.root();

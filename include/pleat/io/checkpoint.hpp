@@ -54,18 +54,31 @@ struct TensorDeclaration {
   ElementType type;
 };
 
+/// \brief A data set of a checkpoint's file.
+struct StoredTensor {
+  ElementType type;
+  tensor::Shape shape;
+  std::uint64_t checksum = 0;
+  /// Its first byte in the file; -1 where HDF5 keeps it in parts or compressed, which no
+  /// program of Pleat does.
+  std::int64_t offset = -1;
+  std::int64_t bytes() const;
+};
+/// \brief By path, as tensor_path() makes it.
+using StoredTensors = std::map<std::string, StoredTensor>;
+
 /// \brief Writes one checkpoint into `PATH.tmp`, which commit() turns into PATH.
 ///
 /// The first rank makes the file with HDF5: attributes and contiguous data sets, whose
 /// place in the file HDF5 allots. The elements go through MPI-IO, all tensors of all ranks
 /// in a few collective calls (docs/adr/0014). Every element must be added by exactly one
-/// rank. Constructor, write() and commit() are collective over the communicator and fail
-/// alike on all ranks, with the message of the first rank that failed; they may be called
-/// on a thread of their own if MPI was started with MPI_THREAD_MULTIPLE and nobody else
-/// uses the communicator.
+/// rank. Constructor, destructor, write() and commit() are collective over the communicator
+/// and fail alike on all ranks, with the message of the first rank that failed; they may be
+/// called on a thread of their own if MPI was started with MPI_THREAD_MULTIPLE and nobody
+/// else uses the communicator.
 class CheckpointWriter {
  public:
-  /// \param tensors  alike on all ranks (only the first rank's are used)
+  /// \param tensors  of all ranks; only the first rank's are used
   /// \throws IoError PL0303, PL0310 (no space)
   CheckpointWriter(std::string path, const CheckpointInfo& info,
                    const std::vector<TensorDeclaration>& tensors, MPI_Comm comm,
@@ -94,7 +107,8 @@ class CheckpointWriter {
 };
 
 /// \brief Reads a checkpoint collectively, each rank the elements that it holds, and verifies
-/// all of it on the way. Constructor and read() are collective and fail alike on all ranks.
+/// all of it on the way. Constructor, destructor and read() are collective; they fail alike
+/// on all ranks.
 class CheckpointLoader {
  public:
   /// \brief The first rank reads attributes and table and hands them to the others.
@@ -142,6 +156,8 @@ class CheckpointReader {
   bool contains(TensorGroup group, const std::string& name) const;
   ElementType stored_type(TensorGroup group, const std::string& name) const;
   const tensor::Shape& shape(TensorGroup group, const std::string& name) const;
+  /// \brief All of them by their paths.
+  const StoredTensors& tensors() const { return tensors_; }
   std::uint64_t stored_checksum(TensorGroup group, const std::string& name) const;
 
   /// \brief Reads this rank's box and checks the whole data set against its checksum.
@@ -157,12 +173,7 @@ class CheckpointReader {
   void verify_all() const;
 
  private:
-  struct Entry {
-    ElementType type;
-    tensor::Shape shape;
-    std::uint64_t checksum;
-  };
-  const Entry& entry(TensorGroup group, const std::string& name) const;
+  const StoredTensor& entry(TensorGroup group, const std::string& name) const;
 
   void read_table(TensorGroup group);
   void check_metadata() const;
@@ -171,7 +182,7 @@ class CheckpointReader {
   Hdf5File file_;
   Hdf5Group root_;
   CheckpointInfo info_;
-  std::map<std::string, Entry> entries_;  ///< by path
+  StoredTensors tensors_;
 };
 
 /// \brief True for a file that ends in ".h5" or begins like an HDF5 file: damaged or not,

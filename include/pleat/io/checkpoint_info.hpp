@@ -47,10 +47,13 @@ void write_checkpoint_info(Hdf5Group& root, const CheckpointInfo& info);
 /// PL0305 not a checkpoint, PL0306 a newer format
 CheckpointInfo read_checkpoint_info(const Hdf5Group& root);
 
-/// \brief Size of a checkpoint's file, rather too large than too small.
-/// \param data_bytes  of all elements
-std::int64_t checkpoint_bytes(const CheckpointInfo& info, std::int64_t tensors,
-                              std::int64_t data_bytes);
+/// \brief All fields as bytes, to be sent to another rank of the same program.
+std::string pack_checkpoint_info(const CheckpointInfo& info);
+CheckpointInfo unpack_checkpoint_info(const std::string& bytes);
+
+/// \brief Size of all that is not elements in a checkpoint's file, rather too large than
+/// too small.
+std::int64_t checkpoint_metadata_bytes(const CheckpointInfo& info, std::int64_t tensors);
 
 /// \brief One line of the text that `metadata_checksum` covers, for one data set.
 /// \param path  "/parameters/model.norm.weight"

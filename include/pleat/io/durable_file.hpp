@@ -23,10 +23,9 @@ void rename_durably(const std::string& from, const std::string& to);
 /// \brief Writes `PATH.tmp`, then renames it. \throws IoError PL0310
 void write_durably(const std::string& path, std::string_view text);
 
-/// \brief Checks that a file of so many bytes can be made at the path, where the file
-/// system can tell; what is there is left alone. HDF5 cannot end in order when its last
-/// writes fail, so it is asked before. \throws IoError PL0310
-void require_space(const std::string& path, std::int64_t bytes);
+/// \brief Makes the file of so many bytes, or grows it, and takes the disk space of the first
+/// `claimed` of them at once, where the file system can do that. \throws IoError PL0310
+void claim_space(const std::string& path, std::int64_t bytes, std::int64_t claimed);
 
 /// \brief A whole small file. \throws InputError PL0401 unreadable or larger than the
 /// limit

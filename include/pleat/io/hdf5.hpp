@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +24,19 @@
 #include "pleat/tensor/parameter_layout.hpp"
 
 namespace pleat::io {
+
+/// \brief Keeps other threads out of HDF5 while it lives.
+///
+/// The library's tables are global to the process and, as it is commonly built, guarded by
+/// nothing. A checkpoint in the background therefore takes turns with whoever reads tokens or
+/// writes gradients; nothing that waits for another rank's checkpoint may be done under it.
+class Hdf5Lock {
+ public:
+  Hdf5Lock();
+
+ private:
+  std::lock_guard<std::mutex> guard_;
+};
 
 /// \brief Owns one identifier of HDF5 and closes it with the function of its kind.
 class Hdf5Handle {
@@ -55,6 +70,7 @@ class Hdf5Object {
   std::int64_t int64_attribute(const std::string& name) const;
   double double_attribute(const std::string& name) const;
   std::vector<std::int64_t> int64_array_attribute(const std::string& name) const;
+  std::vector<double> double_array_attribute(const std::string& name) const;
   /// \brief Any of the above as text; arrays with a blank between the numbers.
   /// \param exact  floating-point numbers with 17 digits, else as short as they can be
   std::string attribute_text(const std::string& name, bool exact = false) const;
@@ -66,6 +82,10 @@ class Hdf5Object {
   void set_attribute(const std::string& name, std::int64_t value);
   void set_attribute(const std::string& name, double value);
   void set_attribute(const std::string& name, std::span<const std::int64_t> values);
+  void set_attribute(const std::string& name, std::span<const double> values);
+  /// \brief Puts a text of the same length in the place of the one that is there: the file
+  /// neither grows nor moves anything. \throws IoError PL0303
+  void overwrite_attribute(const std::string& name, std::string_view value);
 
  protected:
   Hdf5Object() = default;
@@ -93,6 +113,9 @@ class Hdf5Dataset : public Hdf5Object {
   /// \brief The floating-point type of the file. \throws InputError PL0302 not one of the
   /// four
   ElementType element_type() const;
+  /// \brief Where its elements lie in the file, one after the other; nothing where they are
+  /// chunked, compressed, in another file or not there yet.
+  std::optional<std::int64_t> file_offset() const;
 
   /// \brief Reads a box, converted from whatever integer or floating-point type the file
   /// has. \tparam T  std::int32_t, std::int64_t, std::uint8_t (integer data sets, also
@@ -166,6 +189,11 @@ class Hdf5File {
   /// (MPI_COMM_SELF for one rank), in the 1.10 format, whose metadata carry checksums.
   /// \throws IoError PL0303
   static Hdf5File create(const std::string& path, MPI_Comm comm);
+  /// \brief The same for this rank alone, without MPI-IO.
+  /// \param alignment  data sets of so many bytes or more begin on a multiple of it
+  static Hdf5File create_serial(const std::string& path, std::int64_t alignment);
+  /// \brief Opens such a file again to change attributes. \throws IoError PL0303
+  static Hdf5File open_write(const std::string& path);
 
   Hdf5Group root() const;
   const std::string& path() const { return path_; }
