@@ -89,8 +89,7 @@ void silence_stderr() {
 Runtime::Runtime(int& argc, char**& argv) {
   std::set_terminate(on_terminate);
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  threads_ = provided == MPI_THREAD_MULTIPLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
   Kokkos::InitializationSettings settings;

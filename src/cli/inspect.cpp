@@ -5,8 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "convert_model.hpp"
 #include "inspect_model.hpp"
+#include "pleat/base/error.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/hugging_face.hpp"
@@ -15,26 +15,40 @@
 namespace pleat::cli {
 namespace {
 
+void require_no_json(const InspectOptions& options) {
+  PLEAT_REQUIRE(!options.json, InputError, "PL0901",
+                "command line: --json is for checkpoints and run folders, '{}' is neither",
+                options.file);
+}
+
 void print_tokens(const InspectOptions& options) {
+  require_no_json(options);
   fmt::print("token file   {}\n{}", options.file,
              io::to_text(io::inspect_token_file(options.file, options.dataset)));
 }
 
-/// A checkpoint, token data or something else in HDF5.
-void inspect_hdf5_file(const std::string& path, const InspectOptions& options) {
-  bool checkpoint = false;
-  bool tokens = false;
-  {
-    const io::Hdf5File file = io::Hdf5File::open_read(path);
-    checkpoint = file.root().has_attribute("format");
-    tokens = file.root().has(options.dataset);
+enum class Hdf5Content { kCheckpoint, kTokens, kOther };
+
+Hdf5Content content_of(const InspectOptions& options) {
+  try {
+    const io::Hdf5File file = io::Hdf5File::open_read(options.file);
+    if (file.root().has_attribute("format")) return Hdf5Content::kCheckpoint;
+    return file.root().has(options.dataset) ? Hdf5Content::kTokens : Hdf5Content::kOther;
+  } catch (const InputError&) {
+    return Hdf5Content::kCheckpoint;  // which reports the damage
   }
-  if (checkpoint) {
-    inspect_checkpoint(path, options);
-  } else if (tokens) {
-    print_tokens(options);
-  } else {
-    inspect_hdf5(path);
+}
+
+/// A checkpoint, token data or something else in HDF5.
+void inspect_hdf5_file(const InspectOptions& options) {
+  switch (content_of(options)) {
+    case Hdf5Content::kCheckpoint:
+      return inspect_checkpoint(options.file, options);
+    case Hdf5Content::kTokens:
+      return print_tokens(options);
+    case Hdf5Content::kOther:
+      require_no_json(options);
+      return inspect_hdf5(options.file);
   }
 }
 
@@ -43,13 +57,14 @@ void inspect_folder(const InspectOptions& options) {
       io::is_hugging_face_folder(options.file) ||
       std::filesystem::exists(options.file + "/model.safetensors") ||
       std::filesystem::exists(options.file + "/model.safetensors.index.json");
-  if (model) return inspect_safetensors(options.file, options);
-  const std::string checkpoint = resolve_checkpoint(options.file);
-  PLEAT_REQUIRE(!checkpoint.empty(), InputError, "PL0924",
+  if (model) {
+    require_no_json(options);
+    return inspect_safetensors(options.file, options);
+  }
+  PLEAT_REQUIRE(inspect_run(options.file, options), InputError, "PL0924",
                 "the folder '{}' holds neither a model (config.json, *.safetensors) nor "
                 "checkpoints",
                 options.file);
-  inspect_checkpoint(checkpoint, options);
 }
 
 ExitCode run_inspect(const InspectOptions& options, const Runtime& runtime) {
@@ -57,8 +72,9 @@ ExitCode run_inspect(const InspectOptions& options, const Runtime& runtime) {
   if (std::filesystem::is_directory(options.file)) {
     inspect_folder(options);
   } else if (io::is_checkpoint(options.file)) {
-    inspect_hdf5_file(options.file, options);
+    inspect_hdf5_file(options);
   } else if (options.file.ends_with(".safetensors")) {
+    require_no_json(options);
     inspect_safetensors(options.file, options);
   } else {
     print_tokens(options);
@@ -80,6 +96,10 @@ void add_inspect(CLI::App& program, Job& job) {
   command->add_flag("--statistics", options->statistics,
                     "the same with min, max, mean and rms");
   command->add_flag("--deck", options->deck, "prints the deck that a checkpoint keeps");
+  command->add_flag("--history", options->history,
+                    "every job that had a part in it, however many");
+  command->add_flag("--json", options->json,
+                    "all facts about a checkpoint or run folder for scripts, as JSON");
   command->add_option("--dataset", options->dataset, "of an HDF5 token file")
       ->capture_default_str();
   command->callback([&job, options] {

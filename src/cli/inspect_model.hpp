@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// \brief What is in a checkpoint or in safetensors files, every byte read.
+/// \brief What is in checkpoints or in safetensors files, every byte read.
 
 #include <string>
 
@@ -14,11 +14,17 @@ struct InspectOptions {
   bool tensors = false;
   bool statistics = false;
   bool deck = false;
+  bool history = false;
+  bool json = false;
 };
 
 /// \brief Prints provenance and tensors, and checks all checksums.
-/// \throws InputError PL03xx where it is damaged
+/// \throws InputError PL0925 where it is damaged, after all that could be read is shown
 void inspect_checkpoint(const std::string& path, const InspectOptions& options);
+
+/// \brief Prints the checkpoints of a run folder and the newest usable one in full.
+/// \return false where the folder has none \throws InputError PL0925 one is damaged
+bool inspect_run(const std::string& folder, const InspectOptions& options);
 
 /// \brief Prints the tensors of one file or of a model folder. \throws InputError PL04xx
 void inspect_safetensors(const std::string& path, const InspectOptions& options);

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
@@ -14,11 +13,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "host_shards.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/base/failure.hpp"
-#include "pleat/comm/check_mpi.hpp"
 #include "pleat/comm/text.hpp"
 #include "pleat/train/deck_changes.hpp"
+
 
 namespace pleat::train {
 namespace {
@@ -43,49 +43,6 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-/// A rank's shards of one group as the host sees them: on a host their own memory, on a device
-/// a copy.
-template <class T>
-class HostShards {
- public:
-  using Host = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
-
-  HostShards(TensorGroup group, Engine<T>& engine, bool copy) : group_(group), engine_(engine) {
-    const std::size_t buckets = engine.store().layout().buckets().size();
-    for (std::size_t b = 0; b < buckets; ++b) {
-      const DeviceView<T, 1> shard_N = device(b);
-      buckets_.push_back(
-          copy ? Host(Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), shard_N))
-               : Host(Kokkos::create_mirror_view(Kokkos::HostSpace(), shard_N)));
-    }
-  }
-
-  std::span<T> piece(const ShardPiece& piece) const {
-    return {buckets_[piece.bucket].data() + piece.in_shard,
-            static_cast<std::size_t>(piece.in_box.size())};
-  }
-
-  void copy_to_device() const {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) Kokkos::deep_copy(device(b), buckets_[b]);
-  }
-
- private:
-  DeviceView<T, 1> device(std::size_t bucket) const {
-    const ParameterStore<T>& store = engine_.store();
-    if (group_ == TensorGroup::kParameters) return store.weight_shard(bucket);
-    const Optimizer<T>& optimizer = engine_.optimizer();
-    const DeviceView<T, 1>& moment_N = group_ == TensorGroup::kFirstMoment
-                                           ? optimizer.first_moment()
-                                           : optimizer.second_moment();
-    return DeviceView<T, 1>(moment_N.data() + store.shard_begin(bucket),
-                            store.layout().buckets()[bucket].shard_size());
-  }
-
-  TensorGroup group_;
-  Engine<T>& engine_;
-  std::vector<Host> buckets_;
-};
-
 std::vector<io::TensorDeclaration> declarations(const tensor::ParameterLayout& whole,
                                                 io::ElementType type) {
   std::vector<io::TensorDeclaration> tensors;
@@ -99,139 +56,137 @@ std::vector<io::TensorDeclaration> declarations(const tensor::ParameterLayout& w
 
 }  // namespace
 
-/// One checkpoint under way.
+/// One checkpoint under way: every rank fills its part of the file, all agree that they have,
+/// and the first rank seals it. Filling and sealing may each run on a thread.
 template <class T>
 class Checkpoints<T>::Writing {
  public:
-  Writing(std::string folder, const io::CheckpointInfo& info, Engine<T>& engine)
-      : folder_(std::move(folder)), info_(info) {
-    for (const TensorGroup group : kGroups) shards_.emplace_back(group, engine, true);
-    pieces_ = engine.store().shard_pieces();
-  }
+  /// Collective; what fails shows in failure().
+  Writing(std::string folder, const io::CheckpointInfo& info, Engine<T>& engine,
+          const tensor::ParameterLayout& whole, const CheckpointSection& section,
+          const comm::Grid& grid);
   ~Writing() { join(); }
 
-  /// All of it, on the caller's thread.
-  void write(const tensor::ParameterLayout& whole, const io::CheckpointHints& hints,
-             const io::Retention& retention, MPI_Comm comm);
-  void launch(const tensor::ParameterLayout& whole, const io::CheckpointHints& hints,
-              const io::Retention& retention, MPI_Comm comm);
-  void detach();
-  bool done();
+  /// All of it before it returns.
+  void write();
+  void start_filling() { start(&Writing::fill); }
+  void detach() {
+    if (!agreed_ && !idle()) writer_->detach();
+  }
+  /// When all ranks are done with filling. Collective.
+  void agree();
+  void start_sealing() {
+    if (is_first_ && !failure_) start(&Writing::seal);
+  }
+
+  bool agreed() const { return agreed_; }
+  /// Nothing is being done for it on this rank.
+  bool idle() const { return idle_; }
   void join() {
     if (thread_.joinable()) thread_.join();
   }
-
-  std::string path() const { return folder_ + "/" + io::checkpoint_name(info_.step); }
-  double seconds() const { return seconds_; }
+  std::string path() const { return folder_ + "/" + io::checkpoint_name(step_); }
+  double seconds() const { return std::chrono::duration<double>(end_ - begin_).count(); }
   const std::exception_ptr& failure() const { return failure_; }
 
  private:
-  void write_all(const tensor::ParameterLayout& whole, const io::CheckpointHints& hints,
-                 const io::Retention& retention, MPI_Comm comm);
-  void set(bool Writing::*flag);
+  void fill() { writer_->write_alone(); }
+  void seal();
+  void attempt(const std::function<void()>& work);
+  void start(void (Writing::*work)());
 
   std::string folder_;
-  io::CheckpointInfo info_;
+  std::int64_t step_;
+  io::Retention retention_;
+  bool is_first_;
   std::vector<HostShards<T>> shards_;
-  std::vector<ShardPiece> pieces_;
-  double seconds_ = 0.0;
-  std::exception_ptr failure_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool opened_ = false;  ///< writer_ is there, or never will be
-  bool done_ = false;
   std::unique_ptr<io::CheckpointWriter> writer_;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point end_ = begin_;
+  std::exception_ptr failure_;
+  bool agreed_ = false;
+  std::atomic<bool> idle_ = true;
   std::thread thread_;
 };
 
 template <class T>
-void Checkpoints<T>::Writing::set(bool Writing::*flag) {
-  const std::scoped_lock lock(mutex_);
-  this->*flag = true;
-  changed_.notify_all();
-}
-
-template <class T>
-void Checkpoints<T>::Writing::write_all(const tensor::ParameterLayout& whole,
-                                        const io::CheckpointHints& hints,
-                                        const io::Retention& retention, MPI_Comm comm) {
-  int rank = 0;
-  PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
-  auto writer = std::make_unique<io::CheckpointWriter>(
-      path(), info_, declarations(whole, io::kElementTypeOf<T>), comm, hints);
-  for (std::size_t g = 0; g < kGroups.size(); ++g) {
-    for (const ShardPiece& piece : pieces_) {
+Checkpoints<T>::Writing::Writing(std::string folder, const io::CheckpointInfo& info,
+                                 Engine<T>& engine, const tensor::ParameterLayout& whole,
+                                 const CheckpointSection& section, const comm::Grid& grid)
+    : folder_(std::move(folder)),
+      step_(info.step),
+      retention_{.newest = section.keep, .every = section.keep_every},
+      is_first_(grid.rank() == 0) {
+  attempt([&] {
+    writer_ = std::make_unique<io::CheckpointWriter>(
+        path(), info, declarations(whole, io::kElementTypeOf<T>), grid.files(), section.hints);
+  });
+  agreed_ = failure_ != nullptr;
+  if (failure_) return;
+  const std::vector<ShardPiece> pieces = engine.store().shard_pieces();
+  for (const TensorGroup group : kGroups) {
+    const HostShards<T>& shards = shards_.emplace_back(group, engine, true);
+    for (const ShardPiece& piece : pieces) {
       if (!piece.parameter->counted) continue;
-      writer->add(kGroups[g], *piece.parameter, piece.in_box,
-                  std::as_bytes(shards_[g].piece(piece)));
+      writer_->add(group, *piece.parameter, piece.in_box, std::as_bytes(shards.piece(piece)));
     }
   }
-  writer_ = std::move(writer);
-  set(&Writing::opened_);
-  writer_->write();
-  writer_->commit();
-  if (rank != 0) return;
-  io::move_latest(folder_, io::checkpoint_name(info_.step));
-  io::prune_checkpoints(folder_, retention);
+}
+
+/// The first failure counts.
+template <class T>
+void Checkpoints<T>::Writing::attempt(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  end_ = Clock::now();
 }
 
 template <class T>
-void Checkpoints<T>::Writing::write(const tensor::ParameterLayout& whole,
-                                    const io::CheckpointHints& hints,
-                                    const io::Retention& retention, MPI_Comm comm) {
-  {
-    const Stopwatch watch(seconds_);
-    try {
-      write_all(whole, hints, retention, comm);
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-  }
-  set(&Writing::opened_);
-  set(&Writing::done_);
-}
-
-template <class T>
-void Checkpoints<T>::Writing::launch(const tensor::ParameterLayout& whole,
-                                     const io::CheckpointHints& hints,
-                                     const io::Retention& retention, MPI_Comm comm) {
-  thread_ = std::thread([this, &whole, hints, retention, comm] {
-    write(whole, hints, retention, comm);
+void Checkpoints<T>::Writing::start(void (Writing::*work)()) {
+  join();
+  idle_ = false;
+  thread_ = std::thread([this, work] {
+    attempt([this, work] { (this->*work)(); });
+    idle_ = true;
   });
 }
 
 template <class T>
-void Checkpoints<T>::Writing::detach() {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return opened_; });
-    if (done_) return;
-  }
-  if (writer_) writer_->detach();
+void Checkpoints<T>::Writing::write() {
+  attempt([this] {
+    writer_->write();
+    writer_->agree(nullptr);
+  });
+  agreed_ = true;
+  if (is_first_ && !failure_) attempt([this] { seal(); });
 }
 
 template <class T>
-bool Checkpoints<T>::Writing::done() {
-  const std::scoped_lock lock(mutex_);
-  return done_;
+void Checkpoints<T>::Writing::agree() {
+  join();
+  const std::exception_ptr here = std::exchange(failure_, nullptr);
+  attempt([&] { writer_->agree(here); });
+  agreed_ = true;
+}
+
+template <class T>
+void Checkpoints<T>::Writing::seal() {
+  writer_->seal();
+  io::move_latest(folder_, io::checkpoint_name(step_));
+  io::prune_checkpoints(folder_, retention_);
 }
 
 template <class T>
 Checkpoints<T>::Checkpoints(const RunConfig& config, std::string folder, const comm::Grid& grid,
-                            bool threads, Log& log)
+                            Log& log)
     : config_(config),
       folder_(std::move(folder)),
       grid_(grid),
-      asynchronous_(config.checkpoint.asynchronous && threads),
       log_(log),
-      whole_layout_(model::parameter_layout(config.model)),
-      comm_(std::make_unique<comm::FileCommunicator>(grid.files())) {
-  if (config.checkpoint.asynchronous && !threads) {
-    log_.warn("checkpoint.asynchronous: this MPI serves one thread at a time; steps wait for "
-              "checkpoints");
-  }
-}
+      whole_layout_(model::parameter_layout(config.model)) {}
 
 template <class T>
 Checkpoints<T>::~Checkpoints() = default;
@@ -281,17 +236,7 @@ void Checkpoints<T>::check_continuable(const io::CheckpointLoader& loader,
 template <class T>
 Resumed Checkpoints<T>::read(io::CheckpointLoader& loader, const std::string& path,
                              Engine<T>& engine) {
-  std::vector<HostShards<T>> shards;
-  for (const TensorGroup group : kGroups) {
-    shards.emplace_back(group, engine, false);
-    for (const ShardPiece& piece : engine.store().shard_pieces()) {
-      loader.add<T>(group, *piece.parameter, piece.in_box, shards.back().piece(piece),
-                    piece.parameter->counted);
-    }
-  }
-  loader.read();
-  for (const HostShards<T>& group : shards) group.copy_to_device();
-  engine.store().gather_weights();
+  read_shards<T>(loader, kGroups, engine);
   return {path, loader.info()};
 }
 
@@ -331,14 +276,10 @@ void Checkpoints<T>::start(const io::CheckpointInfo& info, Engine<T>& engine) {
   wait();
   stalled_before_ = stalled_;
   const Stopwatch watch(stalled_);
-  const io::Retention retention{.newest = config_.checkpoint.keep,
-                                .every = config_.checkpoint.keep_every};
-  writing_ = std::make_unique<Writing>(folder_, info, engine);
-  if (asynchronous_) {
-    writing_->launch(*whole_layout_, config_.checkpoint.hints, retention, comm_->get());
-  } else {
-    writing_->write(*whole_layout_, config_.checkpoint.hints, retention, comm_->get());
-  }
+  writing_ = std::make_unique<Writing>(folder_, info, engine, *whole_layout_,
+                                       config_.checkpoint, grid_);
+  if (writing_->failure()) return;
+  config_.checkpoint.asynchronous ? writing_->start_filling() : writing_->write();
 }
 
 template <class T>
@@ -349,17 +290,37 @@ void Checkpoints<T>::before_update() {
 }
 
 template <class T>
-void Checkpoints<T>::poll() {
-  if (writing_ && writing_->done()) wait();
+bool Checkpoints<T>::all_ranks(bool here) {
+  const std::int64_t missing = here ? 0 : 1;
+  return grid_.group(comm::GroupName::kWorld)
+             .all_reduce_value(missing, comm::Reduction::kMax) == 0;
 }
 
 template <class T>
-void Checkpoints<T>::wait() {
+void Checkpoints<T>::poll() {
   if (!writing_) return;
-  {
-    const Stopwatch watch(stalled_);
-    writing_->join();
+  const Stopwatch watch(stalled_);
+  if (!writing_->agreed()) {
+    if (!all_ranks(writing_->idle())) return;
+    writing_->agree();
+    writing_->start_sealing();
   }
+  if (writing_->idle()) report();
+}
+
+/// Until the file is sealed, or has failed.
+template <class T>
+void Checkpoints<T>::settle() {
+  const Stopwatch watch(stalled_);
+  if (!writing_->agreed()) {
+    writing_->agree();
+    writing_->start_sealing();
+  }
+  writing_->join();
+}
+
+template <class T>
+void Checkpoints<T>::report() {
   const std::unique_ptr<Writing> written = std::move(writing_);
   longest_seconds_ = std::max(longest_seconds_, written->seconds());
   if (written->failure()) {
@@ -373,14 +334,24 @@ void Checkpoints<T>::wait() {
 }
 
 template <class T>
-void Checkpoints<T>::finish() {
+void Checkpoints<T>::wait() {
   if (!writing_) return;
-  {
-    const Stopwatch watch(stalled_);
-    writing_->join();
+  settle();
+  report();
+}
+
+template <class T>
+void Checkpoints<T>::finish() {
+  std::exception_ptr failure;
+  if (writing_) {
+    settle();
+    failure = writing_->failure();
+    if (!failure) report();
   }
-  if (writing_->failure()) std::rethrow_exception(writing_->failure());
-  wait();
+  // The last step of it is the first rank's alone.
+  if (all_ranks(!failure)) return;
+  if (failure) std::rethrow_exception(failure);
+  PLEAT_FAIL(IoError, "PL0303", "the first rank could not finish the last checkpoint");
 }
 
 template class Checkpoints<float>;

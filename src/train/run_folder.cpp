@@ -58,6 +58,13 @@ void RunFolder::set_aside_earlier_run(Log& log) const {
   }
 }
 
+void RunFolder::make_checkpoints() const {
+  std::error_code error;
+  fs::create_directories(checkpoints(), error);
+  PLEAT_REQUIRE(!error, IoError, "PL0310", "cannot make the folder '{}': {}", checkpoints(),
+                error.message());
+}
+
 void RunFolder::write_deck(const std::string& resolved_deck) const {
   io::write_durably(deck(), resolved_deck);
 }

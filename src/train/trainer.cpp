@@ -38,11 +38,12 @@ double seconds_since(Clock::time_point start) {
 template <class T>
 class Trainer {
  public:
-  Trainer(const RunConfig& config, const comm::Grid& grid, bool threads, Log& log);
+  Trainer(const RunConfig& config, const comm::Grid& grid, Log& log);
   ExitCode run();
 
  private:
   void open_folder();
+  void write_folder(bool resumed);
   void lock_folder();
   void adopt(const Resumed& resumed);
   ExitCode train_steps();
@@ -84,7 +85,7 @@ class Trainer {
 };
 
 template <class T>
-Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, bool threads, Log& log)
+Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, Log& log)
     : config_(config),
       grid_(grid),
       log_(log),
@@ -94,7 +95,7 @@ Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, bool thread
                                 config.run.seed)),
       whole_layout_(model::parameter_layout(config.model)),
       engine_(config, grid),
-      checkpoints_(config, folder_.checkpoints(), grid, threads, log),
+      checkpoints_(config, folder_.checkpoints(), grid, log),
       guard_(config.guard),
       report_(config, grid, log) {}
 
@@ -126,11 +127,17 @@ void Trainer<T>::open_folder() {
     hugging_face_config_ = load_initial_weights<T>(config_, engine_);
   }
   history_ = extended_history(history_, history_line(first_step_ - 1, grid_.shape()));
-  grid_.group(comm::GroupName::kWorld).barrier();
-  if (!is_first()) return;
+  if (is_first()) write_folder(resumed.has_value());
+  grid_.group(comm::GroupName::kWorld).barrier();  // the folders are there
+}
+
+/// First rank.
+template <class T>
+void Trainer<T>::write_folder(bool resumed) {
   folder_.create();
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
+  folder_.make_checkpoints();
   folder_.write_deck(config_.resolved_deck);
   report_.open(folder_, first_step_);
 }
@@ -326,9 +333,9 @@ ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
   require_same_deck(config, runtime.world());
   const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()));
   if (config.precision.compute == Precision::kFp64) {
-    return Trainer<double>(config, grid, runtime.threads(), log).run();
+    return Trainer<double>(config, grid, log).run();
   }
-  return Trainer<float>(config, grid, runtime.threads(), log).run();
+  return Trainer<float>(config, grid, log).run();
 }
 
 }  // namespace pleat::train

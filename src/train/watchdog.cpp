@@ -2,7 +2,6 @@
 #include "pleat/train/watchdog.hpp"
 
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,11 +13,11 @@ namespace pleat::train {
 namespace {
 
 /// The ranks of a hanging job come to this within about a step of each other, and
-/// launchers end the others, and drop what they have not yet read, when the first one
-/// exits.
-constexpr std::chrono::seconds kTimeForOthers{3};
+/// launchers drop what they have not yet read of the others when the first one ends the
+/// job.
+constexpr std::chrono::seconds kTimeForOthers{2};
 /// The end of a process that cannot even print.
-constexpr unsigned kLastResortSeconds = 8;
+constexpr unsigned kLastResortSeconds = 7;
 
 }  // namespace
 
@@ -57,14 +56,21 @@ void Watchdog::watch() {
   }
 }
 
-// One call of write, so that the lines of several ranks do not mix.
+// One call of write, so that the lines of several ranks do not mix. Then what nobody
+// catches ends the job, with one message for all ranks.
 void Watchdog::bark() {
   alarm(kLastResortSeconds);
-  const std::string line = fmt::format("pleat: {}{}PL0733: no step for {} s: {}\n", rank_,
+  const std::string line = fmt::format("pleat: {}{}no step for {} s: {}\n", rank_,
                                        rank_.empty() ? "" : ": ", seconds_, where_());
   static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
   std::this_thread::sleep_for(kTimeForOthers);
-  std::_Exit(static_cast<int>(ExitCode::kInternal));
+  PLEAT_FAIL(
+      InternalError, "PL0733",
+      "the job hangs: no step for {} s (run.watchdog); each rank says above where it is\n"
+      "HINT: the rank that is in no exchange, or in another one than the rest, or is "
+      "silent, keeps them waiting: look at its node. If steps may take as long, raise "
+      "run.watchdog.",
+      seconds_);
 }
 
 }  // namespace pleat::train

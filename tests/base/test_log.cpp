@@ -66,6 +66,31 @@ TEST_F(LogTest, TheFileOfAnEarlierRunIsContinued) {
   EXPECT_EQ(read_file(path_), "part 1\npart 2\n");
 }
 
+TEST_F(LogTest, LinesAreInTheFileBeforeTheLogEnds) {
+  Log log(true, stream_);
+  log.open_file(path_.string());
+  log.info("step 1");
+  EXPECT_EQ(read_file(path_), "step 1\n");
+  log.sync();
+}
+
+TEST_F(LogTest, AFullDiskIsAnIoErrorOnceAndTheStreamGoesOn) {
+  Log log(true, stream_);
+  log.open_file("/dev/full");
+  try {
+    log.info("one");
+    FAIL() << "written";
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.id(), "PL0104");
+    EXPECT_EQ(error.exit_code(), ExitCode::kInputOutput);
+    EXPECT_NE(std::string(error.what()).find("/dev/full"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("No space left"), std::string::npos);
+  }
+  log.info("two");
+  log.sync();
+  EXPECT_EQ(read_stream(stream_), "one\ntwo\n");
+}
+
 TEST_F(LogTest, OtherRanksAreSilent) {
   {
     Log log(false, stream_);

@@ -2,6 +2,12 @@
 /// \file
 /// \brief The communicators of a grid against its rank arithmetic.
 
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <set>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -123,6 +129,36 @@ TEST(Grid, TrafficByGroup) {
                                   "data*context", "context*tensor", "data*context*tensor",
                                   "expert_data", "expert", "expert_tensor",
                                   "expert*expert_tensor"));
+}
+
+// All other ranks wait for the last one, which comes late, and look at themselves meanwhile.
+TEST(Grid, TellsInWhichExchangeARankIsBlocked) {
+  const int ranks = world_size();
+  const Grid grid(test::world(), GridShape(Degrees{}, ranks));
+  Communicator& group = grid.group(GroupName::kDataContext);
+  const bool late = grid.rank() == ranks - 1;
+  const auto seen_during = [&](const std::function<void()>& exchange) {
+    std::set<std::string> seen;
+    std::atomic<bool> done = false;
+    std::thread observer([&] {
+      while (!done) {
+        seen.insert(grid.exchange_under_way());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    if (late) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    exchange();
+    done = true;
+    observer.join();
+    seen.erase("");
+    return seen;
+  };
+  const auto sum = seen_during([&] { group.all_reduce_value(1.0, Reduction::kSum); });
+  const auto barrier = seen_during([&] { group.barrier(); });
+  EXPECT_EQ(grid.exchange_under_way(), "");
+  if (late) return;
+  EXPECT_THAT(sum, ElementsAre("all_reduce of data*context"));
+  EXPECT_THAT(barrier, ElementsAre("barrier of data*context"));
 }
 
 TEST(Grid, RefusesAnotherRankCount) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -82,9 +84,10 @@ TEST(Metrics, HeaderStartsWithTheContract) {
       metrics_header(),
       StartsWith("step,loss,loss_ce,loss_aux,loss_z,learning_rate,grad_norm,tokens,"
                  "tokens_per_second,model_flops,mfu,seconds,peak_memory,"
-                 "expert_imbalance,dropped,validation_loss,seconds_data,"));
+                 "expert_imbalance,dropped,validation_loss,skipped,rollbacks,"
+                 "seconds_checkpoint,seconds_data,"));
   EXPECT_THAT(metrics_header(), HasSubstr(",seconds_experts,"));
-  EXPECT_EQ(split(metrics_header()).size(), 16U + kPhases);
+  EXPECT_EQ(split(metrics_header()).size(), 19U + kPhases);
 }
 
 TEST(Metrics, RowHasAFieldForEveryColumn) {
@@ -98,6 +101,9 @@ TEST(Metrics, RowHasAFieldForEveryColumn) {
   metrics.mfu = 0.5;
   metrics.peak_memory = 987654321;
   metrics.dropped = 3;
+  metrics.skipped = 4;
+  metrics.rollbacks = 5;
+  metrics.seconds_checkpoint = 1.5;
   metrics.phase_seconds[0] = 0.25;
   const std::vector<std::string> fields = split(metrics_row(metrics));
   ASSERT_EQ(fields.size(), split(metrics_header()).size());
@@ -113,7 +119,10 @@ TEST(Metrics, RowHasAFieldForEveryColumn) {
   EXPECT_EQ(fields[10], "0.5");
   EXPECT_EQ(fields[12], "987654321");
   EXPECT_EQ(fields[14], "3");
-  EXPECT_EQ(fields[16], "0.25");
+  EXPECT_EQ(fields[16], "4");
+  EXPECT_EQ(fields[17], "5");
+  EXPECT_EQ(fields[18], "1.5");
+  EXPECT_EQ(fields[19], "0.25");
 }
 
 TEST(Metrics, WhatWasNotMeasuredIsEmpty) {
@@ -163,8 +172,66 @@ TEST_F(MetricsFile, ResumeWithoutFileOrWithAnEmptyOneStartsIt) {
   EXPECT_THAT(steps(), ElementsAre("4", "5"));
 }
 
-TEST_F(MetricsFile, FileWithOtherColumnsIsKept) {
-  std::ofstream(path_) << "step,loss\n1,2.5\n";
+// A version without skipped, rollbacks and seconds_checkpoint, and one with few columns.
+TEST_F(MetricsFile, FileWithFewerColumnsGoesOnWithEmptyFields) {
+  std::ofstream(path_) << "step,loss,validation_loss,seconds_data\n1,2.5,,0.25\n2,1.5,4,0.5\n";
+  write_steps(2, 3);
+  EXPECT_THAT(steps(), ElementsAre("1", "2", "3"));
+  EXPECT_FALSE(fs::exists(path_ + ".old"));
+  std::ifstream file(path_);
+  std::string line;
+  std::getline(file, line);
+  std::getline(file, line);
+  std::getline(file, line);
+  const std::vector<std::string> fields = split(line);
+  ASSERT_EQ(fields.size(), split(metrics_header()).size());
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const std::string name = split(metrics_header())[i];
+    const bool has = name == "step" || name == "loss" || name == "validation_loss" ||
+                     name == "seconds_data";
+    EXPECT_EQ(fields[i].empty(), !has) << name;
+  }
+  EXPECT_EQ(fields[1], "1.5");
+  EXPECT_EQ(fields[15], "4");
+  EXPECT_EQ(fields[19], "0.5");
+}
+
+TEST_F(MetricsFile, TornRowOfAFileWithFewerColumnsGoes) {
+  std::ofstream(path_) << "step,loss\n1,2.5\n2\n3,1.0,7\n";
+  write_steps(3, 4);
+  EXPECT_THAT(steps(), ElementsAre("1", "4"));
+}
+
+TEST_F(MetricsFile, RewindDropsLaterRowsAndGoesOn) {
+  MetricsWriter writer(path_, 0);
+  for (std::int64_t step = 1; step <= 6; ++step) writer.write(step_metrics(step));
+  const std::string six = text();
+  writer.rewind(4);
+  EXPECT_THAT(steps(), ElementsAre("1", "2", "3", "4"));
+  for (std::int64_t step = 5; step <= 6; ++step) writer.write(step_metrics(step));
+  EXPECT_EQ(text(), six);
+  writer.rewind(0);
+  EXPECT_THAT(steps(), testing::IsEmpty());
+  writer.write(step_metrics(1));
+  writer.sync();
+  EXPECT_THAT(steps(), ElementsAre("1"));
+}
+
+TEST_F(MetricsFile, RowsSurviveAKilledProcess) {
+  const pid_t child = fork();
+  if (child == 0) {
+    MetricsWriter writer(path_, 0);
+    for (std::int64_t step = 1; step <= 20; ++step) writer.write(step_metrics(step));
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(steps().size(), 20U);
+}
+
+TEST_F(MetricsFile, FileWithUnknownColumnsIsKept) {
+  std::ofstream(path_) << "step,loss,mood\n1,2.5,good\n";
   write_steps(1, 2);
   EXPECT_THAT(steps(), ElementsAre("2"));
   EXPECT_TRUE(fs::exists(path_ + ".old"));
@@ -184,26 +251,59 @@ TEST_F(MetricsFile, MissingFolderIsBadInput) {
   }
 }
 
-// The limit on the size of a file stands in for a full disk.
-TEST_F(MetricsFile, FullDiskIsAnIoError) {
-  MetricsWriter writer(path_, 0);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit full{metrics_header().size() + 3, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &full);
-  std::string id;
-  try {
-    writer.write(step_metrics(1));
-  } catch (const IoError& error) {
-    id = error.id();
+/// A limit on the size of files stands in for a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(std::size_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit full{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &full);
   }
-  setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
-  EXPECT_EQ(id, "PL0702");
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+std::string io_error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kInputOutput);
+    return error.id();
+  }
+  return "none";
+}
+
+TEST_F(MetricsFile, FullDiskIsAnIoError) {
+  {
+    MetricsWriter writer(path_, 0);
+    const FullDisk full(metrics_header().size() + 3);
+    EXPECT_EQ(io_error_of([&] { writer.write(step_metrics(1)); }), "PL0702");
+  }
   // The torn row does no harm to the run that continues.
   write_steps(1, 2);
   EXPECT_THAT(steps(), ElementsAre("2"));
+}
+
+TEST_F(MetricsFile, FullDiskWhileARunContinuesLosesNoRow) {
+  write_steps(0, 5);
+  const std::string before = text();
+  {
+    const FullDisk full(before.size() / 2);
+    EXPECT_EQ(io_error_of([&] { const MetricsWriter writer(path_, 5); }), "PL0702");
+  }
+  EXPECT_EQ(text(), before);
+  MetricsWriter writer(path_, 5);
+  {
+    const FullDisk full(before.size() / 2);
+    EXPECT_EQ(io_error_of([&] { writer.rewind(4); }), "PL0702");
+  }
+  EXPECT_EQ(text(), before);
 }
 
 TEST(ExpertImbalance, LargestOverMean) {

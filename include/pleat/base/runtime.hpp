@@ -25,8 +25,6 @@ class Runtime {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  /// \brief Whether several threads may call MPI at a time (checkpoints in the background).
-  bool threads() const { return threads_; }
   /// \brief The communicator of all ranks; the only way to it.
   MPI_Comm world() const;
 
@@ -39,7 +37,6 @@ class Runtime {
  private:
   int rank_ = 0;
   int ranks_ = 1;
-  bool threads_ = false;
 };
 
 }  // namespace pleat

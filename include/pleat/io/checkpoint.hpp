@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -67,15 +68,15 @@ struct StoredTensor {
 /// \brief By path, as tensor_path() makes it.
 using StoredTensors = std::map<std::string, StoredTensor>;
 
-/// \brief Writes one checkpoint into `PATH.tmp`, which commit() turns into PATH.
+/// \brief Writes one checkpoint into `PATH.tmp`, which seal() turns into PATH.
 ///
 /// The first rank makes the file with HDF5: attributes and contiguous data sets, whose
-/// place in the file HDF5 allots. The elements go through MPI-IO, all tensors of all ranks
-/// in a few collective calls (docs/adr/0014). Every element must be added by exactly one
-/// rank. Constructor, destructor, write() and commit() are collective over the communicator
-/// and fail alike on all ranks, with the message of the first rank that failed; they may be
-/// called on a thread of their own if MPI was started with MPI_THREAD_MULTIPLE and nobody
-/// else uses the communicator.
+/// place in the file HDF5 allots. The elements bypass HDF5 (docs/adr/0014): write() takes all
+/// tensors of all ranks to the file in a few collective calls of MPI-IO, write_alone() this
+/// rank's with plain writes, on a thread beside the steps. Every element must be added by
+/// exactly one rank. Constructor, destructor, write(), agree() and commit() are collective
+/// over the communicator and fail alike on all ranks, with the message of the first rank that
+/// failed.
 class CheckpointWriter {
  public:
   /// \param tensors  of all ranks; only the first rank's are used
@@ -83,22 +84,33 @@ class CheckpointWriter {
   CheckpointWriter(std::string path, const CheckpointInfo& info,
                    const std::vector<TensorDeclaration>& tensors, MPI_Comm comm,
                    const CheckpointHints& hints = {});
-  /// \brief Without commit() the temporary file is removed.
+  /// \brief Without commit() or seal() the temporary file is removed.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// \brief Notes elements that write() will write; not collective.
+  /// \brief Notes elements to be written; not collective.
   /// \param in_box  their range in the row-major order of this rank's box of the parameter
-  /// \param bytes  of the declared type; must stay as they are until write() or detach()
+  /// \param bytes  of the declared type; must stay as they are until they are written or
+  ///   detach() was called
   void add(TensorGroup group, const tensor::ParameterSpec& parameter,
            const tensor::Range& in_box, std::span<const std::byte> bytes);
   /// \brief Writes all that was added since the last call. \throws IoError PL0303
   void write();
-  /// \brief From another thread, at any time: copies what write() has not yet taken from the
-  /// memory of add(), which may change from then on. Not collective.
+  /// \brief The same for this rank by itself, fsync included; calls neither MPI nor HDF5, so
+  /// it may run on another thread. \throws IoError PL0303 on this rank alone
+  void write_alone();
+  /// \brief From another thread than the one that writes, at any time: copies what is not yet
+  /// taken from the memory of add(), which may change from then on. Not collective.
   void detach();
-  /// \brief Checksums, fsync, close, rename, fsync of the folder. \throws IoError
+
+  /// \brief After write_alone() on all ranks: forms the checksums.
+  /// \param failure  what write_alone() threw on this rank, or nothing; all ranks throw it
+  void agree(const std::exception_ptr& failure);
+  /// \brief After agree(), on the first rank alone: checksums into the file, fsync, rename,
+  /// fsync of the folder. Calls no MPI, so it may run on another thread. \throws IoError
+  void seal();
+  /// \brief After write(): agree() and seal() on all ranks. \throws IoError
   void commit();
 
  private:

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "pleat/base/log.hpp"
-#include "pleat/comm/file_communicator.hpp"
 #include "pleat/comm/grid.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/train/engine.hpp"
@@ -30,18 +29,16 @@ struct Resumed {
 ///
 /// Weights and moments change only in the update at the end of a step. So a checkpoint is
 /// written straight from them, on a thread of its own, while the next step computes its
-/// gradients; only what is not yet written when that update is due is copied first. Each rank
-/// writes the elements of its own shards, whatever the mapping. All functions but
-/// poll() and those that only tell are collective over the grid.
+/// gradients; only what is not yet written when that update is due is copied first
+/// (docs/adr/0015). Each rank writes the elements of its own shards, whatever the mapping. All
+/// functions but before_update() and those that only tell are collective over the grid.
 template <class T>
 class Checkpoints {
  public:
   /// \param folder  of the checkpoints
-  /// \param threads  whether MPI serves several threads; if not, writing is never asynchronous
   /// \param config, grid, log  must outlive the object
-  Checkpoints(const RunConfig& config, std::string folder, const comm::Grid& grid, bool threads,
-              Log& log);
-  /// \brief Waits for what is being written; its failure is dropped.
+  Checkpoints(const RunConfig& config, std::string folder, const comm::Grid& grid, Log& log);
+  /// \brief Waits for this rank's part of what is being written, and drops it.
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
@@ -54,20 +51,21 @@ class Checkpoints {
   /// \brief Loads the newest usable checkpoint of the folder, if there is one.
   std::optional<Resumed> newest(Engine<T>& engine);
 
-  /// \brief Begins to write; waits for the one before. A failure is a warning later on.
+  /// \brief Begins to write, after the one before; all of it unless checkpoint.asynchronous.
+  /// What fails is a warning of poll() or wait().
   void start(const io::CheckpointInfo& info, Engine<T>& engine);
   /// \brief To be called before weights or moments change.
   void before_update();
-  /// \brief Reports what is done by now, without waiting.
+  /// \brief Moves on what is under way, without waiting; to be called after each step.
   void poll();
-  /// \brief Waits for what is being written, and reports it.
+  /// \brief Waits for what is being written.
   void wait();
   /// \brief The same, for a checkpoint that must not fail. \throws IoError
   void finish();
 
   /// \brief Seconds for which steps have waited for checkpoints so far.
   double stalled_seconds() const { return stalled_; }
-  /// \brief The longest time that writing one took; 0 before the first.
+  /// \brief The longest time that writing one took, on the first rank; 0 before the first.
   double longest_seconds() const { return longest_seconds_; }
 
  private:
@@ -76,14 +74,15 @@ class Checkpoints {
   bool usable(const std::string& path, const std::function<void()>& work);
   void check_continuable(const io::CheckpointLoader& loader, const std::string& path);
   Resumed read(io::CheckpointLoader& loader, const std::string& path, Engine<T>& engine);
+  bool all_ranks(bool here);
+  void settle();
+  void report();
 
   const RunConfig& config_;
   std::string folder_;
   const comm::Grid& grid_;
-  bool asynchronous_;
   Log& log_;
   std::shared_ptr<const tensor::ParameterLayout> whole_layout_;
-  std::unique_ptr<comm::FileCommunicator> comm_;  ///< for the thread alone
   std::unique_ptr<Writing> writing_;
   double stalled_ = 0.0;
   double stalled_before_ = 0.0;  ///< when the one under way was begun

@@ -59,6 +59,7 @@ class Engine {
   Optimizer<T>& optimizer() { return optimizer_; }
   model::Transformer<T>& model() { return model_; }
   const model::Placement& placement() const { return placement_; }
+  const comm::Grid& grid() const { return grid_; }
 
   /// \brief Random weights of config.run.seed.
   void initialise();

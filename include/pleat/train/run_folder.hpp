@@ -29,6 +29,8 @@ class RunFolder {
   /// \brief Renames what an earlier run left, so that a new one starts empty and nothing is
   /// lost.
   void set_aside_earlier_run(Log& log) const;
+  /// \brief Makes the folder of the checkpoints. \throws IoError PL0310
+  void make_checkpoints() const;
   /// \throws IoError PL0310
   void write_deck(const std::string& resolved_deck) const;
 
