@@ -133,7 +133,7 @@ class MappedRun {
     if (!here()) return;
     if (grid_->rank() == 0) fs::create_directories(folder);
     MPI_Barrier(ranks_.comm());
-    writing_ = std::make_unique<train::Checkpoints<T>>(mapped_.config, folder, *grid_, true, log_);
+    writing_ = std::make_unique<train::Checkpoints<T>>(mapped_.config, folder, *grid_, log_);
     io::CheckpointInfo info;
     info.format_version = io::kCheckpointFormat;
     info.step = step;
@@ -157,7 +157,7 @@ class MappedRun {
   void read(const std::string& path) {
     if (here()) {
       mapped_.config.checkpoint.resume = path;
-      train::Checkpoints<T> checkpoints(mapped_.config, "", *grid_, false, log_);
+      train::Checkpoints<T> checkpoints(mapped_.config, "", *grid_, log_);
       const auto resumed = checkpoints.resume(*engine_);
       EXPECT_TRUE(resumed.has_value());
     }
