@@ -21,8 +21,8 @@ FolderWatch::~FolderWatch() { close(descriptor_); }
 bool FolderWatch::watches() {
   constexpr std::uint32_t kEvents =
       IN_CREATE | IN_CLOSE_WRITE | IN_MODIFY | IN_MOVED_TO | IN_DELETE;
-  if (watch_ < 0) watch_ = inotify_add_watch(descriptor_, folder_.c_str(), kEvents);
-  return watch_ >= 0;
+  // Again and again: a folder that was set aside is followed by another of its name.
+  return inotify_add_watch(descriptor_, folder_.c_str(), kEvents) >= 0;
 }
 
 bool FolderWatch::wait(const Moment& moment, int times, Job& job) {

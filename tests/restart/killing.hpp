@@ -34,7 +34,6 @@ class FolderWatch {
 
   std::string folder_;
   int descriptor_ = -1;
-  int watch_ = -1;
 };
 
 }  // namespace pleat::test
