@@ -70,6 +70,7 @@ struct CheckpointLoader::State final : RoundMover {
 
   std::string path;
   MPI_Comm comm;
+  CheckpointHints hints;
   CheckpointInfo info;
   StoredTensors tensors;
   std::vector<Progress> progress;
@@ -84,9 +85,10 @@ struct CheckpointLoader::State final : RoundMover {
 };
 
 CheckpointLoader::State::State(std::string path_, MPI_Comm comm_,
-                               const CheckpointHints& hints)
+                               const CheckpointHints& hints_)
     : path(std::move(path_)),
       comm(comm_),
+      hints(hints_),
       queue(hints.collective_buffering, ranks_of(comm_)) {
   std::string packed;
   on_first_rank(comm, [&] { packed = read_table(path); });
@@ -111,7 +113,7 @@ void CheckpointLoader::State::add(Piece piece, Target target) {
 }
 
 Round CheckpointLoader::State::take_long() {
-  Round round = queue.take_long(kRoundBytes);
+  Round round = queue.take_long(hints.round_bytes);
   place_staged(round);
   return round;
 }

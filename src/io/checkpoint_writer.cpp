@@ -14,6 +14,7 @@
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "plain_writer.hpp"
 #include "transfer.hpp"
 
 namespace pleat::io {
@@ -86,7 +87,9 @@ struct CheckpointWriter::State final : RoundMover {
   void add(Piece piece);
   void detach();
   void write();
-  void commit();
+  void write_alone();
+  void agree(const std::exception_ptr& failure);
+  void seal();
 
   Round take_long() override;
   Round take_short(std::int64_t end) override;
@@ -101,12 +104,13 @@ struct CheckpointWriter::State final : RoundMover {
   StoredTensors tensors;
   std::vector<StoredTensor*> numbered;  ///< by the number in Piece::tensor
   std::map<std::string, std::size_t> numbers;  ///< by path
-  std::optional<MpiFile> file;
-  bool committed = false;
+  std::optional<MpiFile> file;  ///< only write() opens it
+  bool sealed = false;
 
  private:
   void add_checksums(Round& round);
   void close_file();
+  void drop_rest();
   void give_up();
 
   // Between detach() and the thread that writes.
@@ -129,7 +133,7 @@ CheckpointWriter::State::State(std::string path_, MPI_Comm comm_,
 
 CheckpointWriter::State::~State() {
   file.reset();
-  if (rank == 0 && !committed) std::remove(temporary.c_str());
+  if (rank == 0 && !sealed) std::remove(temporary.c_str());
 }
 
 void CheckpointWriter::State::make(const CheckpointInfo& info,
@@ -153,9 +157,6 @@ void CheckpointWriter::State::make(const CheckpointInfo& info,
     numbers.emplace(name, numbered.size());
     numbered.push_back(&stored);
   }
-  throw_alike(comm, failure_of([&] {
-    file.emplace(temporary, comm, MpiFile::Access::kWrite, hints);
-  }));
 }
 
 void CheckpointWriter::State::add(Piece piece) {
@@ -188,7 +189,7 @@ Round CheckpointWriter::State::take_long() {
   Round round;
   {
     const std::lock_guard lock(mutex_);
-    round = queue_.take_long(kRoundBytes);
+    round = queue_.take_long(hints.round_bytes);
     under_way_ = !round.runs.empty();
   }
   add_checksums(round);
@@ -225,6 +226,11 @@ void CheckpointWriter::State::add_checksums(Round& round) {
 
 void CheckpointWriter::State::write() {
   try {
+    if (!file) {
+      throw_alike(comm, failure_of([&] {
+        file.emplace(temporary, comm, MpiFile::Access::kWrite, hints);
+      }));
+    }
     move_rounds(*file, comm, *this);
   } catch (...) {
     give_up();
@@ -232,14 +238,39 @@ void CheckpointWriter::State::write() {
   }
 }
 
+void CheckpointWriter::State::write_alone() {
+  try {
+    PlainWriter out(temporary);
+    const auto put = [&](Round round) {
+      for (const FileRun& run : round.runs) {
+        out.write_at(run.offset, {run.memory, static_cast<std::size_t>(run.bytes)});
+      }
+      const bool any = !round.runs.empty();
+      moved(round);
+      return any;
+    };
+    while (put(take_long())) {}
+    for (std::int64_t next = next_short(); next != kNoEnd; next = next_short()) {
+      put(take_short(next + hints.round_bytes));
+    }
+    out.sync();
+  } catch (...) {
+    drop_rest();
+    throw;
+  }
+}
+
+/// Nothing more is written; nobody waits for a round.
+void CheckpointWriter::State::drop_rest() {
+  const std::lock_guard lock(mutex_);
+  queue_.clear();
+  under_way_ = false;
+  round_ended_.notify_all();
+}
+
 /// After a failure that all ranks know of.
 void CheckpointWriter::State::give_up() {
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.clear();
-    under_way_ = false;
-    round_ended_.notify_all();
-  }
+  drop_rest();
   file.reset();
   if (rank == 0) std::remove(temporary.c_str());
 }
@@ -251,18 +282,25 @@ void CheckpointWriter::State::close_file() {
   throw_alike(comm, not_synced ? not_synced : not_closed);
 }
 
-void CheckpointWriter::State::commit() {
-  close_file();
+void CheckpointWriter::State::agree(const std::exception_ptr& failure) {
+  try {
+    throw_alike(comm, failure);
+    if (file) close_file();
+  } catch (...) {
+    give_up();
+    throw;
+  }
   std::vector<std::uint64_t> sums;
   for (const StoredTensor* stored : numbered) sums.push_back(stored->checksum);
   PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()),
                                 MPI_UINT64_T, MPI_SUM, comm));
   for (std::size_t i = 0; i < sums.size(); ++i) numbered[i]->checksum = sums[i];
-  on_first_rank(comm, [&] {
-    fill_in_checksums(temporary, tensors);
-    rename_durably(temporary, path);
-  });
-  committed = true;
+}
+
+void CheckpointWriter::State::seal() {
+  fill_in_checksums(temporary, tensors);
+  rename_durably(temporary, path);
+  sealed = true;
 }
 
 CheckpointWriter::CheckpointWriter(std::string path, const CheckpointInfo& info,
@@ -299,6 +337,13 @@ void CheckpointWriter::add(TensorGroup group, const tensor::ParameterSpec& param
 
 void CheckpointWriter::write() { state_->write(); }
 void CheckpointWriter::detach() { state_->detach(); }
-void CheckpointWriter::commit() { state_->commit(); }
+void CheckpointWriter::write_alone() { state_->write_alone(); }
+void CheckpointWriter::agree(const std::exception_ptr& failure) { state_->agree(failure); }
+void CheckpointWriter::seal() { state_->seal(); }
+
+void CheckpointWriter::commit() {
+  state_->agree(nullptr);
+  on_first_rank(state_->comm, [&] { state_->seal(); });
+}
 
 }  // namespace pleat::io

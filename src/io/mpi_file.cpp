@@ -45,6 +45,26 @@ class Info {
   MPI_Info info_ = MPI_INFO_NULL;
 };
 
+/// The machines that the ranks run on.
+int hosts_of(MPI_Comm comm) {
+  MPI_Comm host = MPI_COMM_NULL;
+  PLEAT_CHECK_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
+  int rank = 0;
+  PLEAT_CHECK_MPI(MPI_Comm_rank(host, &rank));
+  PLEAT_CHECK_MPI(MPI_Comm_free(&host));
+  int hosts = rank == 0 ? 1 : 0;
+  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &hosts, 1, MPI_INT, MPI_SUM, comm));
+  return hosts;
+}
+
+/// ROMIO takes one aggregator of each host unless it is told otherwise.
+void fill_aggregators(Info& info, std::int64_t aggregators, MPI_Comm comm) {
+  if (aggregators <= 0) return;
+  const std::int64_t hosts = hosts_of(comm);
+  info.set("cb_nodes", std::to_string(aggregators));
+  info.set("cb_config_list", fmt::format("*:{}", (aggregators + hosts - 1) / hosts));
+}
+
 void fill(Info& info, const CheckpointHints& hints) {
   constexpr std::int64_t kStripeUnit = 64 << 10;  // Lustre takes multiples of it
   const bool off = hints.collective_buffering == CollectiveBuffering::kOff;
@@ -54,7 +74,6 @@ void fill(Info& info, const CheckpointHints& hints) {
   // Never read, change and write back what lies between the parts of one rank: between them
   // lie those of the others.
   info.set("romio_ds_write", "disable");
-  info.set_unless_zero("cb_nodes", hints.aggregators);
   info.set_unless_zero("cb_buffer_size", hints.buffer_bytes);
   info.set_unless_zero("striping_factor", hints.stripes);
   if (hints.stripes > 0 && hints.alignment % kStripeUnit == 0) {
@@ -130,6 +149,7 @@ MpiFile::MpiFile(const std::string& path, MPI_Comm comm, Access access,
   PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks_));
   Info info;
   fill(info, hints);
+  fill_aggregators(info, hints.aggregators, comm);
   check(MPI_File_open(comm, path.c_str(), open_mode(access), info.get(), &file_), "the file");
   measure_window();
 }
@@ -203,9 +223,10 @@ void MpiFile::transfer_together(std::vector<FileRun> runs) {
       access_ == Access::kRead
           ? MPI_File_read_all(file_, MPI_BOTTOM, count, in_memory.get(), &status)
           : MPI_File_write_all(file_, MPI_BOTTOM, count, in_memory.get(), &status);
-  set_view(MPI_BYTE);
   check(code, "the values");
 }
+
+void MpiFile::end_together() { set_view(MPI_BYTE); }
 
 void MpiFile::sync() { check(MPI_File_sync(file_), "what the system still holds back"); }
 

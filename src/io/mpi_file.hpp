@@ -33,6 +33,8 @@ class MpiFile {
   /// \brief Moves the runs of all ranks in one call; collective, also where `runs` is empty.
   /// \param runs  none overlaps another
   void transfer_together(std::vector<FileRun> runs);
+  /// \brief To be called between transfer_together() and transfer(); collective.
+  void end_together();
   /// \brief How many bytes of the file MPI-IO handles in one turn of transfer_together().
   std::int64_t window() const { return window_; }
   /// \brief Brings what this rank wrote to the disk; collective.

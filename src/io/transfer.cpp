@@ -46,10 +46,13 @@ void move_long(MpiFile& file, MPI_Comm comm, RoundMover& mover) {
 void move_short(MpiFile& file, MPI_Comm comm, RoundMover& mover) {
   constexpr std::int64_t kFailed = -1;
   std::exception_ptr failure;
-  for (;;) {
+  for (bool used = false;; used = true) {
     const std::int64_t begin = agreed_least(comm, failure ? kFailed : mover.next_short());
     if (begin == kFailed) throw_alike(comm, failure);
-    if (begin == kNoEnd) return;
+    if (begin == kNoEnd) {
+      if (used) file.end_together();
+      return;
+    }
     Round round;
     failure = failure_of([&] { round = mover.take_short(begin + file.window()); });
     if (failure) round = {};  // all the same it takes part in the call

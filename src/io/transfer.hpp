@@ -55,8 +55,4 @@ class RoundMover {
 /// \brief Moves everything, round by round. Collective; fails alike on all ranks.
 void move_rounds(MpiFile& file, MPI_Comm comm, RoundMover& mover);
 
-/// \brief How much a rank moves before all ranks tell each other whether it went well; bounds
-/// what a writer in the background holds up and what a reader needs besides the tensors.
-inline constexpr std::int64_t kRoundBytes = 64 << 20;
-
 }  // namespace pleat::io

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -251,6 +252,10 @@ StopReason StopRequests::agreed(comm::Communicator& world, double seconds_needed
       world.all_reduce_value(static_cast<std::int32_t>(mine), comm::Reduction::kMax));
 }
 
-void StopRequests::fulfilled() const { unlink(stop_file().c_str()); }
+void StopRequests::fulfilled() const {
+  std::rename(stop_file().c_str(), stopped_file().c_str());  // nothing where nobody asked
+}
+
+void StopRequests::forget_earlier() const { unlink(stopped_file().c_str()); }
 
 }  // namespace pleat::train

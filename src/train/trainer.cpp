@@ -138,6 +138,7 @@ void Trainer<T>::write_folder(bool resumed) {
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
   folder_.make_checkpoints();
+  stops_.forget_earlier();
   folder_.write_deck(config_.resolved_deck);
   report_.open(folder_, first_step_);
 }
@@ -146,6 +147,9 @@ template <class T>
 ExitCode Trainer<T>::run() {
   open_folder();
   report_.describe(*data_);
+  if (config_.run.wall_limit == "auto" && !batch_system_seconds_left()) {
+    log_.warn("run.wall_limit = \"auto\": no batch system tells when this job ends; there is no limit");
+  }
   if (first_step_ > config_.run.steps) {
     log_.info("the run is complete: {} of {} steps are done\nHINT: raise run.steps to go on, "
               "or set checkpoint.resume = \"none\" to begin anew.",
@@ -166,6 +170,7 @@ ExitCode Trainer<T>::train_steps() {
     watchdog.alive();
     if (!metrics) {
       step = step_ - 1;  // the same step with the next batch, or an earlier one
+      if (must_stop(step)) return ExitCode::kStoppedEarly;
       continue;
     }
     if (config_.validation.every > 0 && due(config_.validation.every, step)) {
@@ -176,6 +181,7 @@ ExitCode Trainer<T>::train_steps() {
     report_.add(*metrics, seconds_since(start));
     checkpoints_.poll();
     if (due(config_.checkpoint.every, step)) save(step);
+    watchdog.alive();
     if (must_stop(step)) return ExitCode::kStoppedEarly;
   }
   checkpoints_.finish();

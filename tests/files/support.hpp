@@ -4,6 +4,7 @@
 /// \file
 /// \brief What the tests of files share.
 
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -26,8 +28,7 @@ namespace pleat::test {
 /// \brief A folder that is there for one test.
 class TemporaryFolder {
  public:
-  TemporaryFolder()
-      : path_(std::filesystem::temp_directory_path() / "pleat-test-XXXXXX") {
+  TemporaryFolder() : path_(place() + "/pleat-test-XXXXXX") {
     if (mkdtemp(path_.data()) == nullptr) ADD_FAILURE() << "no temporary folder";
   }
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
@@ -143,6 +144,91 @@ std::vector<T> values_of(const tensor::FlatTensors<T>& tensors) {
   return {host.data(), host.data() + host.size()};
 }
 
+/// \brief Files of this process cannot grow beyond the limit while the object lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+/// \brief The data sets of a run's checkpoint, or of one group.
+inline std::vector<io::TensorDeclaration> declarations(
+    const tensor::ParameterLayout& whole, io::ElementType type,
+    const std::vector<io::TensorGroup>& groups) {
+  std::vector<io::TensorDeclaration> all;
+  for (const io::TensorGroup group : groups) {
+    for (const tensor::ParameterSpec& parameter : whole.parameters()) {
+      all.push_back({group, parameter.name, parameter.global_shape, type});
+    }
+  }
+  return all;
+}
+
+inline const std::vector<io::TensorGroup>& all_groups() {
+  static const std::vector<io::TensorGroup> kGroups{io::TensorGroup::kParameters,
+                                                    io::TensorGroup::kFirstMoment,
+                                                    io::TensorGroup::kSecondMoment};
+  return kGroups;
+}
+
+/// \brief Weights and moments as a run writes them; each rank what its layout calls written.
+template <class T>
+std::string save_checkpoint(const std::string& folder, const io::CheckpointInfo& info,
+                            const tensor::ParameterLayout& whole,
+                            const std::vector<tensor::FlatTensors<T>>& groups,
+                            MPI_Comm comm = MPI_COMM_SELF,
+                            const io::CheckpointHints& hints = {}) {
+  std::filesystem::create_directories(folder);
+  const std::string name = io::checkpoint_name(info.step);
+  io::CheckpointWriter writer(folder + "/" + name, info,
+                              declarations(whole, io::kElementTypeOf<T>, all_groups()),
+                              comm, hints);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (const tensor::ParameterSpec& parameter : groups[i].layout().parameters()) {
+      const auto flat = groups[i].flat(parameter);
+      if (!parameter.written) continue;
+      writer.add(all_groups()[i], parameter, {0, parameter.local_count()},
+                 std::as_bytes(std::span<const T>(flat.data(), flat.size())));
+    }
+  }
+  writer.write();
+  writer.commit();
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  if (rank == 0) io::move_latest(folder, name);
+  return folder + "/" + name;
+}
+
+/// \brief This rank's boxes of weights and moments through the collective loader.
+template <class T>
+io::CheckpointInfo load_checkpoint(const std::string& path,
+                                   const tensor::ParameterLayout& whole,
+                                   const std::vector<tensor::FlatTensors<T>>& groups,
+                                   MPI_Comm comm = MPI_COMM_SELF,
+                                   const io::CheckpointHints& hints = {}) {
+  io::CheckpointLoader loader(path, comm, hints);
+  loader.require_tensors(io::TensorGroup::kParameters, whole);
+  loader.require_optimizer_state();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    loader.require_tensors(all_groups()[i], whole);
+    for (const tensor::ParameterSpec& parameter : groups[i].layout().parameters()) {
+      const auto flat = groups[i].flat(parameter);
+      loader.add<T>(all_groups()[i], parameter, {0, parameter.local_count()},
+                    std::span<T>(flat.data(), flat.size()), parameter.written);
+    }
+  }
+  loader.read();
+  return loader.info();
+}
+
 /// \brief Every field differs from its default.
 inline io::CheckpointInfo unusual_info() {
   io::CheckpointInfo info;
@@ -153,6 +239,10 @@ inline io::CheckpointInfo unusual_info() {
   info.grid = "pp1 dp1 cp1 tp1 | edp1 ep1 etp1";
   info.build = "pleat test";
   info.hugging_face_config = "{\"a\": 1}";
+  info.history = "first job\nsecond job\n";
+  info.skipped = 3;
+  info.rollbacks = 2;
+  info.recent_losses = {5.25, 1.0 / 3.0, 4e-310};
   plan::ModelConfig& model = info.model;
   model.family = plan::Family::kQwen2Moe;
   model.layers = 3;

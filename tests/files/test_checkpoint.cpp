@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <csignal>
 #include <numeric>
-
-#include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "files/support.hpp"
 #include "pleat/io/checksum.hpp"
@@ -12,7 +8,9 @@ namespace pleat::io {
 namespace {
 
 using test::filled;
+using test::load_checkpoint;
 using test::message_of;
+using test::save_checkpoint;
 using test::small_layout;
 using test::values_of;
 using testing::HasSubstr;
@@ -22,9 +20,16 @@ std::string save(const std::string& folder, std::int64_t step, std::uint64_t see
   const auto layout = small_layout();
   CheckpointInfo info = test::unusual_info();
   info.step = step;
-  return save_checkpoint<T>(folder, info, *layout, filled<T>(layout, seed),
-                            filled<T>(layout, seed + 1), filled<T>(layout, seed + 2),
-                            MPI_COMM_SELF);
+  return save_checkpoint<T>(
+      folder, info, *layout,
+      {filled<T>(layout, seed), filled<T>(layout, seed + 1), filled<T>(layout, seed + 2)});
+}
+
+/// A file with attributes alone.
+void write_info(const std::string& path, const CheckpointInfo& info) {
+  CheckpointWriter writer(path, info, {}, MPI_COMM_SELF);
+  writer.write();
+  writer.commit();
 }
 
 template <class T>
@@ -42,23 +47,25 @@ TYPED_TEST(CheckpointOf, RoundTripIsExact) {
   const tensor::FlatTensors<TypeParam> w(layout, "w");
   const tensor::FlatTensors<TypeParam> m(layout, "m");
   const tensor::FlatTensors<TypeParam> v(layout, "v");
-  const CheckpointInfo info = load_checkpoint<TypeParam>(path, *layout, w, m, v);
+  const CheckpointInfo info = load_checkpoint<TypeParam>(path, *layout, {w, m, v});
   EXPECT_EQ(values_of(w), values_of(filled<TypeParam>(layout, 1)));
   EXPECT_EQ(values_of(m), values_of(filled<TypeParam>(layout, 2)));
   EXPECT_EQ(values_of(v), values_of(filled<TypeParam>(layout, 3)));
   EXPECT_EQ(info.next_sample, test::unusual_info().next_sample);
 }
 
-TEST(Checkpoint, EveryAttributeComesBack) {
-  const test::TemporaryFolder folder;
-  const CheckpointInfo info = CheckpointReader(save<double>(folder.path(), 20)).info();
+void expect_unusual(const CheckpointInfo& info) {
   const CheckpointInfo expected = test::unusual_info();
+  EXPECT_EQ(info.next_sample, expected.next_sample);
   EXPECT_EQ(info.step, expected.step);
   EXPECT_EQ(info.precision, expected.precision);
   EXPECT_EQ(info.deck, expected.deck);
   EXPECT_EQ(info.grid, expected.grid);
   EXPECT_EQ(info.build, expected.build);
   EXPECT_EQ(info.hugging_face_config, expected.hugging_face_config);
+  EXPECT_EQ(std::tie(info.history, info.skipped, info.rollbacks, info.recent_losses),
+            std::tie(expected.history, expected.skipped, expected.rollbacks,
+                     expected.recent_losses));
   const plan::ModelConfig& a = info.model;
   const plan::ModelConfig& b = expected.model;
   EXPECT_EQ(a.family, b.family);
@@ -86,12 +93,27 @@ TEST(Checkpoint, EveryAttributeComesBack) {
                      b.moe.drop.pad));
 }
 
+TEST(Checkpoint, EveryAttributeComesBack) {
+  const test::TemporaryFolder folder;
+  const std::string path = save<double>(folder.path(), 20);
+  expect_unusual(CheckpointReader(path).info());
+  expect_unusual(CheckpointLoader(path, MPI_COMM_SELF).info());
+}
+
+TEST(Checkpoint, NoRecentLossesAreNoAttribute) {
+  const test::TemporaryFolder folder;
+  CheckpointInfo info = test::unusual_info();
+  info.recent_losses.clear();
+  write_info(folder / "c.h5", info);
+  EXPECT_TRUE(CheckpointReader(folder / "c.h5").info().recent_losses.empty());
+}
+
 TEST(Checkpoint, EveryChoiceHasAWord) {
   const test::TemporaryFolder folder;
   const auto came_back = [&](const plan::MoeConfig& moe) {
     CheckpointInfo info = test::unusual_info();
     info.model.moe = moe;
-    CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+    write_info(folder / "c.h5", info);
     return CheckpointReader(folder / "c.h5").info().model.moe;
   };
   plan::MoeConfig moe = test::unusual_info().model.moe;
@@ -118,11 +140,12 @@ TEST(Checkpoint, FormatOneIsReadWithWhatItDidNotKnowSwitchedOff) {
   CheckpointInfo info = test::unusual_info();
   info.format_version = 1;
   info.model.moe.score = plan::RouterScore::kSoftmaxAfterTopK;
-  CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+  write_info(folder / "c.h5", info);
   EXPECT_FALSE(
       Hdf5File::open_read(folder / "c.h5").root().has_attribute("moe.bias_update_rate"));
   const CheckpointInfo found = CheckpointReader(folder / "c.h5").info();
   EXPECT_EQ(found.format_version, 1);
+  EXPECT_EQ(found.history, "");
   EXPECT_EQ(found.model.moe.experts, info.model.moe.experts);
   EXPECT_EQ(found.model.moe.groups, 1);
   EXPECT_EQ(found.model.moe.routed_scale, 1.0);
@@ -160,14 +183,15 @@ TEST(Checkpoint, WeightsConvertBetweenPrecisions) {
   EXPECT_EQ(values_of(narrow), single);
 }
 
-TEST(Checkpoint, BoxesFromSeveralWritersMakeOneTensor) {
+TEST(Checkpoint, BoxesMakeOneTensor) {
   const test::TemporaryFolder folder;
   std::vector<double> values(24);
   std::iota(values.begin(), values.end(), 1.0);
   tensor::ParameterSpec half = test::parameter("w", {4, 6});
   half.local_shape = {4, 3};
-  CheckpointWriter writer(folder / "c.h5", test::unusual_info(), MPI_COMM_SELF);
-  writer.declare(TensorGroup::kParameters, half, ElementType::kF64);
+  CheckpointWriter writer(
+      folder / "c.h5", test::unusual_info(),
+      {{TensorGroup::kParameters, "w", {4, 6}, ElementType::kF64}}, MPI_COMM_SELF);
   for (const std::int64_t column : {0, 3}) {
     half.local_offset = {0, column};
     std::vector<double> part;
@@ -176,7 +200,8 @@ TEST(Checkpoint, BoxesFromSeveralWritersMakeOneTensor) {
         part.push_back(values[static_cast<std::size_t>(i * 6 + j)]);
       }
     }
-    writer.write<double>(TensorGroup::kParameters, half, part);
+    writer.add(TensorGroup::kParameters, half, {0, 12}, std::as_bytes(std::span(part)));
+    writer.write();
   }
   writer.commit();
   const CheckpointReader reader(folder / "c.h5");
@@ -206,26 +231,15 @@ TEST(Checkpoint, ARankReadsItsBoxesOfTheWholeModel) {
   const std::string path = save<double>(folder.path(), 1);
   const auto whole = small_layout();
   const auto layout = box_layout();
-  const tensor::FlatTensors<double> w(layout, "w");
-  const tensor::FlatTensors<double> m(layout, "m");
-  const tensor::FlatTensors<double> v(layout, "v");
-  load_checkpoint<double>(path, *whole, w, m, v);
-  const auto expect_box = [&](const tensor::FlatTensors<double>& box,
-                              std::uint64_t seed) {
-    const std::vector<double> all = values_of(filled<double>(whole, seed));
-    const std::vector<double> found = values_of(box);
-    for (std::size_t i = 0; i < 9; ++i) {
-      EXPECT_EQ(found[i], all[(2 + i / 3) * 7 + 1 + i % 3]) << i;
-    }
-  };
-  expect_box(w, 1);
-  expect_box(m, 2);
-  expect_box(v, 3);
-  const tensor::FlatTensors<double> alone(layout, "alone");
-  load_parameters<double>(path, *whole, alone);
-  EXPECT_EQ(values_of(alone), values_of(w));
+  const tensor::FlatTensors<double> box(layout, "box");
+  load_parameters<double>(path, *whole, box);
+  const std::vector<double> all = values_of(filled<double>(whole, 1));
+  const std::vector<double> found = values_of(box);
+  for (std::size_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(found[i], all[(2 + i / 3) * 7 + 1 + i % 3]) << i;
+  }
   EXPECT_THAT(message_of<InputError>(
-                  [&] { load_parameters<double>(path, *small_layout(6), alone); }),
+                  [&] { load_parameters<double>(path, *small_layout(6), box); }),
               HasSubstr("PL0309"))
       << "the whole model must be that of the file";
 }
@@ -242,8 +256,8 @@ TEST(Checkpoint, ARankWritesOnlyWhatItsLayoutCallsWritten) {
   copies->finalize();
   const auto tensors = filled<double>(copies, 1);
   const CheckpointReader reader(
-      save_checkpoint<double>(folder.path(), test::unusual_info(), *whole, tensors,
-                              tensors, tensors, MPI_COMM_SELF));
+      save_checkpoint<double>(folder.path(), test::unusual_info(), *whole,
+                              {tensors, tensors, tensors}));
   for (const std::string& name : reader.names(TensorGroup::kParameters)) {
     const auto verify = [&] { reader.verify(TensorGroup::kParameters, name); };
     if (name == "model.embed_tokens.weight") {
@@ -254,20 +268,34 @@ TEST(Checkpoint, ARankWritesOnlyWhatItsLayoutCallsWritten) {
   }
 }
 
+void expect_loader_decodes(const std::string& path, const tensor::ParameterSpec& all,
+                           ElementType type, std::span<const std::byte> raw) {
+  std::vector<float> loaded(static_cast<std::size_t>(all.local_count()));
+  CheckpointLoader loader(path, MPI_COMM_SELF, {.round_bytes = 1000});
+  loader.add<float>(TensorGroup::kParameters, all, {0, all.local_count()}, loaded, true);
+  loader.read();
+  std::vector<float> decoded(loaded.size());
+  decode_elements<float>(type, raw, decoded);
+  EXPECT_EQ(std::memcmp(loaded.data(), decoded.data(), decoded.size() * sizeof(float)), 0);
+}
+
 TEST(Checkpoint, NarrowTypesAreKeptBitForBit) {
   const test::TemporaryFolder folder;
   for (const ElementType type : {ElementType::kBf16, ElementType::kF16}) {
     std::vector<std::uint16_t> bits(0x10000);
     std::iota(bits.begin(), bits.end(), 0);
     const tensor::ParameterSpec all = test::parameter("w", {0x10000});
-    CheckpointWriter writer(folder / "c.h5", test::unusual_info(), MPI_COMM_SELF);
-    writer.declare(TensorGroup::kParameters, all, type);
-    writer.write_raw(TensorGroup::kParameters, all, std::as_bytes(std::span(bits)));
+    CheckpointWriter writer(folder / "c.h5", test::unusual_info(),
+                            {{TensorGroup::kParameters, "w", {0x10000}, type}},
+                            MPI_COMM_SELF);
+    writer.add(TensorGroup::kParameters, all, {0, 0x10000}, std::as_bytes(std::span(bits)));
+    writer.write();
     writer.commit();
     const CheckpointReader reader(folder / "c.h5");
     EXPECT_EQ(reader.stored_type(TensorGroup::kParameters, "w"), type);
     const auto raw = reader.read_raw(TensorGroup::kParameters, "w");
     EXPECT_EQ(std::memcmp(raw.data(), bits.data(), raw.size()), 0);
+    expect_loader_decodes(folder / "c.h5", all, type, raw);
     // Any other HDF5 program sees numbers: the library's own conversion agrees with ours.
     const Hdf5File file = Hdf5File::open_read(folder / "c.h5");
     const auto seen = file.root().dataset("parameters/w").read_all<double>();
@@ -307,18 +335,22 @@ TEST(Checkpoint, WithoutMomentsNoRunContinues) {
   const auto layout = small_layout();
   const auto weights = filled<double>(layout, 1);
   {
-    CheckpointWriter writer(folder / "c.h5", test::unusual_info(), MPI_COMM_SELF);
+    const std::vector<TensorGroup> one{TensorGroup::kParameters};
+    CheckpointWriter writer(folder / "c.h5", test::unusual_info(),
+                            test::declarations(*layout, ElementType::kF64, one),
+                            MPI_COMM_SELF);
     for (const auto& parameter : layout->parameters()) {
-      writer.declare(TensorGroup::kParameters, parameter, ElementType::kF64);
-      writer.write<double>(
-          TensorGroup::kParameters, parameter,
-          {weights.flat(parameter).data(), weights.flat(parameter).size()});
+      const std::span<const double> values(weights.flat(parameter).data(),
+                                           weights.flat(parameter).size());
+      writer.add(TensorGroup::kParameters, parameter, {0, parameter.local_count()},
+                 std::as_bytes(values));
     }
+    writer.write();
     writer.commit();
   }
   EXPECT_THAT(message_of<InputError>([&] {
-                load_checkpoint<double>(folder / "c.h5", *layout, weights, weights,
-                                        weights);
+                load_checkpoint<double>(folder / "c.h5", *layout,
+                                        {weights, weights, weights});
               }),
               HasSubstr("PL0311"));
 }
@@ -327,7 +359,7 @@ TEST(Checkpoint, NewerFormatsAreRefused) {
   const test::TemporaryFolder folder;
   CheckpointInfo info = test::unusual_info();
   info.format_version = kCheckpointFormat + 1;
-  CheckpointWriter(folder / "c.h5", info, MPI_COMM_SELF).commit();
+  write_info(folder / "c.h5", info);
   EXPECT_THAT(message_of<InputError>([&] { CheckpointReader{folder / "c.h5"}; }),
               HasSubstr("PL0306"));
   EXPECT_THAT(message_of<InputError>(
@@ -340,36 +372,22 @@ TEST(Checkpoint, AnAbandonedWriterLeavesThePreviousFile) {
   const std::string path = save<double>(folder.path(), 3);
   const std::string before = test::read_file(path);
   {
-    CheckpointWriter writer(path, test::unusual_info(), MPI_COMM_SELF);
+    CheckpointWriter writer(path, test::unusual_info(), {}, MPI_COMM_SELF);
     EXPECT_TRUE(std::filesystem::exists(path + ".tmp"));
   }
   EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
   EXPECT_EQ(test::read_file(path), before);
 }
 
-/// Files of this process cannot grow beyond the limit while the object lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  rlimit before_{};
-};
-
 TEST(Checkpoint, NoRoomIsAnIoErrorAndLeavesThePreviousFile) {
   const test::TemporaryFolder folder;
   const std::string path = save<double>(folder.path(), 3);
   const std::string before = test::read_file(path);
   const auto data_bytes = static_cast<std::int64_t>(3 * sizeof(double) * 84);
-  EXPECT_LE(before.size(), checkpoint_bytes(test::unusual_info(), 12, data_bytes));
+  EXPECT_LE(before.size(),
+            checkpoint_metadata_bytes(test::unusual_info(), 12) + data_bytes);
   {
-    const FileSizeLimit full(before.size());
+    const test::FileSizeLimit full(before.size());
     const std::string text =
         message_of<IoError>([&] { save<double>(folder.path(), 3, 9); });
     EXPECT_THAT(text, HasSubstr("PL0310"));

@@ -18,9 +18,10 @@ std::string save(const std::string& folder, std::int64_t step) {
   CheckpointInfo info = test::unusual_info();
   info.step = step;
   const auto seed = static_cast<std::uint64_t>(step);
-  return save_checkpoint<double>(folder, info, *layout, filled<double>(layout, seed),
-                                 filled<double>(layout, seed + 1),
-                                 filled<double>(layout, seed + 2), MPI_COMM_SELF);
+  return test::save_checkpoint<double>(
+      folder, info, *layout,
+      {filled<double>(layout, seed), filled<double>(layout, seed + 1),
+       filled<double>(layout, seed + 2)});
 }
 
 /// Collects the lines of a log.
@@ -96,15 +97,40 @@ TEST(CheckpointFolder, PruningKeepsTheNewestAndLatest) {
   test::write_file(folder / "LATEST", "step_00000010.h5\n");
   test::write_file(folder / "step_00000040.h5.tmp", "left by a kill");
   test::write_file(folder / "notes.tmp", "not ours");
-  prune_checkpoints(folder.path(), 0);
+  prune_checkpoints(folder.path(), {});
   EXPECT_TRUE(std::filesystem::exists(folder / "step_00000005.h5"));
-  prune_checkpoints(folder.path(), 2);
+  prune_checkpoints(folder.path(), {.newest = 2});
   EXPECT_TRUE(std::filesystem::exists(folder / "step_00000030.h5"));
   EXPECT_TRUE(std::filesystem::exists(folder / "step_00000020.h5"));
   EXPECT_TRUE(std::filesystem::exists(folder / "step_00000010.h5"));
   EXPECT_FALSE(std::filesystem::exists(folder / "step_00000005.h5"));
   EXPECT_FALSE(std::filesystem::exists(folder / "step_00000040.h5.tmp"));
   EXPECT_TRUE(std::filesystem::exists(folder / "notes.tmp"));
+}
+
+TEST(CheckpointFolder, PruningKeepsEveryNth) {
+  const test::TemporaryFolder folder;
+  for (std::int64_t step = 0; step <= 60; step += 10) save(folder.path(), step);
+  prune_checkpoints(folder.path(), {.newest = 2, .every = 30});
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    left.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(left, testing::UnorderedElementsAre(checkpoint_name(0), checkpoint_name(30),
+                                                  checkpoint_name(50), checkpoint_name(60),
+                                                  "LATEST"));
+}
+
+TEST(CheckpointFolder, CandidatesComeInTheOrderOfTrying) {
+  const test::TemporaryFolder folder;
+  LogText log;
+  EXPECT_TRUE(resume_candidates(folder / "none", log.log()).empty());
+  for (const std::int64_t step : {5, 10, 20, 30, 40}) save(folder.path(), step);
+  move_latest(folder.path(), checkpoint_name(20));
+  const auto path = [&](std::int64_t step) { return folder / checkpoint_name(step); };
+  EXPECT_THAT(resume_candidates(folder.path(), log.log()),
+              testing::ElementsAre(path(20), path(10), path(5), path(40), path(30)));
+  EXPECT_EQ(log.text(), "");
 }
 
 /// The states in which a kill can leave the folder, in the order of the protocol.

@@ -183,6 +183,7 @@ TEST_F(StopRequestsTest, OnlyTheFirstRankLooksForTheStopFile) {
   EXPECT_EQ(requests.agreed(*world_, 0.0), StopReason::kStopFile);
   requests.fulfilled();
   EXPECT_FALSE(fs::exists(stop_file()));
+  EXPECT_TRUE(fs::exists(folder_ + "/STOPPED"));
   requests.fulfilled();
   EXPECT_EQ(requests.agreed(*world_, 0.0), StopReason::kNone);
 }

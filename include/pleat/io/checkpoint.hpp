@@ -45,6 +45,9 @@ struct CheckpointHints {
   std::int64_t buffer_bytes = 0;  ///< of an aggregator (cb_buffer_size)
   std::int64_t alignment = 4096;  ///< bytes; data sets of that size or more begin on a multiple
   std::int64_t stripes = 0;       ///< of the file on a parallel file system (striping_factor)
+  /// Bytes that a rank moves before all ranks tell each other that it went well. It bounds what
+  /// detach() waits for, and what conversion needs of memory besides the tensors.
+  std::int64_t round_bytes = 64 << 20;
 };
 
 /// \brief A data set that a checkpoint will have.

@@ -47,13 +47,17 @@ class StopRequests {
   /// wall
   ///   limit counts as reached when less is left
   StopReason agreed(comm::Communicator& world, double seconds_needed);
-  /// \brief Removes the STOP file, once the checkpoint that it asked for is written.
+  /// \brief Renames the STOP file to STOPPED, once the checkpoint that it asked for is written:
+  /// a sign for scripts that submit themselves again.
   void fulfilled() const;
+  /// \brief Removes the sign, when a run goes on. First rank.
+  void forget_earlier() const;
   /// \brief Seconds until the wall limit as this rank sees it; nothing without one.
   std::optional<double> seconds_left() const;
 
  private:
   std::string stop_file() const { return folder_ + "/STOP"; }
+  std::string stopped_file() const { return folder_ + "/STOPPED"; }
 
   std::string folder_;
   std::optional<double> limit_seconds_;  ///< from the start of the process

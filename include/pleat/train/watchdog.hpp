@@ -14,10 +14,10 @@
 
 namespace pleat::train {
 
-/// \brief A thread that waits for signs of life. When none came for the given time, it prints
-/// where this rank is ("rank 3 (pipeline 1, ...): no step for 60 s: in step 17, phase dispatch,
-/// all_to_all of expert"), and after a moment in which the other ranks print theirs it ends the
-/// job by an exception that nobody catches (Runtime): PL0733, exit code 1.
+/// \brief A thread that waits for signs of life. When none came for the given time, it
+/// prints where this rank is ("rank 3 (pipeline 1, ...): no step for 60 s: in step 17, phase
+/// dispatch, all_to_all of expert"), and after a moment in which the other ranks print theirs
+/// it ends the job by an exception that nobody catches (Runtime): PL0733, exit code 1.
 class Watchdog {
  public:
   /// \param seconds  0: no watchdog, no thread
