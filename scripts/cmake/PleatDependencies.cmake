@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds every dependency; an installed Kokkos is taken first, else the pinned archive is built.
 include(PleatBlas)
+include(PleatOneDnn)
 include(PleatKokkos)
 find_package(MPI REQUIRED COMPONENTS C)
 set(HDF5_PREFER_PARALLEL ON)

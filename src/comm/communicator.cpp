@@ -23,6 +23,8 @@ std::size_t bytes_of(Element element) {
   switch (element) {
     case Element::kByte:
       return 1;
+    case Element::kBf16:
+      return 2;
     case Element::kInt32:
     case Element::kFloat:
       return 4;

@@ -21,6 +21,8 @@ MPI_Datatype mpi_type(Element element) {
       return MPI_INT32_T;
     case Element::kInt64:
       return MPI_INT64_T;
+    case Element::kBf16:
+      return MPI_UINT16_T;  // moved, never added
     case Element::kFloat:
       return MPI_FLOAT;
     case Element::kDouble:
@@ -53,6 +55,27 @@ std::shared_ptr<MpiOperation> in_pieces(Byte* data, std::size_t count, Element e
   return operation;
 }
 
+/// out_N = sum of the members' parts of in_PN, in rank order.
+void add_parts(std::int64_t members, std::int64_t count, const Bf16* in_PN, Bf16* out_N) {
+  constexpr std::int64_t kBlock = 4096;
+  using Host = Kokkos::DefaultHostExecutionSpace;
+  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
+  Kokkos::parallel_for(
+      "pleat::comm::add_parts", Kokkos::RangePolicy<Host>(Host(), 0, blocks),
+      [=](const std::int64_t block) {
+        float sum[kBlock];
+        const std::int64_t first = block * kBlock;
+        const std::int64_t size = std::min(kBlock, count - first);
+        std::fill_n(sum, size, 0.0F);
+        for (std::int64_t p = 0; p < members; ++p) {
+          const Bf16* const part = in_PN + p * count + first;
+          for (std::int64_t i = 0; i < size; ++i) sum[i] += static_cast<float>(part[i]);
+        }
+        for (std::int64_t i = 0; i < size; ++i) out_N[first + i] = Bf16(sum[i]);
+      });
+  Host().fence("pleat::comm::add_parts");
+}
+
 class MpiBackend final : public Backend {
  public:
   /// Frees the handle in the end.
@@ -83,6 +106,9 @@ class MpiBackend final : public Backend {
                   int tag) override;
 
  private:
+  Pending reduce_scatter_bf16(const void* in, void* out, Counts counts);
+  void start_all_to_all(const void* in, Counts send_counts, void* out, Counts recv_counts,
+                        MPI_Datatype type, MpiOperation& operation);
   MPI_Request start_reduce_scatter(const void* in, void* out, Counts counts,
                                    MPI_Datatype type, MpiOperation& operation);
 
@@ -141,10 +167,27 @@ MPI_Request MpiBackend::start_reduce_scatter(const void* in, void* out, Counts c
   return request;
 }
 
+// MPI has no sum for it, and an operation of our own would round at every member: each one
+// gets all the parts that it adds up, which moves no more than a sum on the way.
+Pending MpiBackend::reduce_scatter_bf16(const void* in, void* out, Counts counts) {
+  const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
+  const std::vector<std::int64_t> own_P(counts.size(), own);
+  const auto operation = std::make_shared<MpiOperation>();
+  operation->scratch.resize(counts.size() * static_cast<std::size_t>(own) * sizeof(Bf16));
+  start_all_to_all(in, counts, operation->scratch.data(), own_P, mpi_type(Element::kBf16),
+                   *operation);
+  return Pending([operation, own, out, members = std::ssize(own_P)] {
+    if (!complete(operation)) return;
+    const auto* const parts = reinterpret_cast<const Bf16*>(operation->scratch.data());
+    add_parts(members, own, parts, static_cast<Bf16*>(out));
+  });
+}
+
 // MPI's in-place variant leaves the result at the front of the input, not in the member's
 // own part; so the result is formed beside it.
 Pending MpiBackend::reduce_scatter(const void* in, void* out, Counts counts,
                                    Element element) {
+  if (element == Element::kBf16) return reduce_scatter_bf16(in, out, counts);
   const auto operation = std::make_shared<MpiOperation>();
   const MPI_Datatype type = mpi_type(element);
   std::size_t whole = 0;
@@ -170,17 +213,22 @@ Pending MpiBackend::reduce_scatter(const void* in, void* out, Counts counts,
   });
 }
 
+void MpiBackend::start_all_to_all(const void* in, Counts send_counts, void* out,
+                                  Counts recv_counts, MPI_Datatype type,
+                                  MpiOperation& operation) {
+  operation.sent = int_parts(send_counts);
+  operation.received = int_parts(recv_counts);
+  operation.requests = {MPI_REQUEST_NULL};
+  PLEAT_CHECK_MPI(MPI_Ialltoallv(
+      in, operation.sent.counts.data(), operation.sent.places.data(), type, out,
+      operation.received.counts.data(), operation.received.places.data(), type, handle_,
+      &operation.requests.front()));
+}
+
 Pending MpiBackend::all_to_all(const void* in, Counts send_counts, void* out,
                                Counts recv_counts, Element element) {
   const auto operation = std::make_shared<MpiOperation>();
-  operation->sent = int_parts(send_counts);
-  operation->received = int_parts(recv_counts);
-  operation->requests = {MPI_REQUEST_NULL};
-  const MPI_Datatype type = mpi_type(element);
-  PLEAT_CHECK_MPI(MPI_Ialltoallv(
-      in, operation->sent.counts.data(), operation->sent.places.data(), type, out,
-      operation->received.counts.data(), operation->received.places.data(), type, handle_,
-      &operation->requests.front()));
+  start_all_to_all(in, send_counts, out, recv_counts, mpi_type(element), *operation);
   return pending(operation);
 }
 

@@ -175,6 +175,7 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape,
       const DeviceView<T, 2>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

@@ -63,8 +63,9 @@ struct OnlineSoftmax {
 
   /// Scores of the next keys become probabilities under the new maximum; what was summed
   /// into o under the old one shrinks.
-  void absorb(A* s_qk, const HostTiles<A>& tiles, const Span& queries, const Span& keys,
-              A* o_qd, std::int64_t o_stride) {
+  template <class T>
+  void absorb(A* s_qk, const HostTiles<T>& tiles, const Span& queries, const Span& keys,
+              const SumRows<T>& o) {
     for (std::int64_t r = 0; r < queries.size; ++r) {
       A* const row = s_qk + r * keys.size;
       const std::int64_t visible = tiles.visible_keys(queries.begin + r, keys);
@@ -72,38 +73,50 @@ struct OnlineSoftmax {
       const A shrink = std::exp(highest[r] - now);
       sum[r] =
           sum[r] * shrink + exponentiate_row(row, visible, keys.size, tiles.scale, now);
-      if (started && shrink != A(1)) scale_row(o_qd + r * o_stride, tiles.dim(), shrink);
+      if (started && shrink != A(1)) scale_row(o.row(r), tiles.dim(), shrink);
       highest[r] = now;
     }
     started = true;
   }
 };
 
+/// A thread's tiles: scores, and where needed the sums of the output.
+template <class A>
+struct ForwardTile {
+  A* s_qk;
+  A* o_qd;
+};
+
 /// One query tile of one head.
 template <class T>
 void forward_tile(const HostTiles<T>& tiles, Pieces pieces, std::int64_t batch,
-                  std::int64_t head, const Span& queries, T* s_qk,
-                  const DeviceView<T, 2>& o_TO,
+                  std::int64_t head, const Span& queries,
+                  const ForwardTile<Accumulator<T>>& tile, const DeviceView<T, 2>& o_TO,
                   const DeviceView<Accumulator<T>, 2>& lse_HT) {
+  using A = Accumulator<T>;
   const std::int64_t kv = head / tiles.group_size();
   const std::int64_t first = tiles.q_row(batch, queries.begin);
-  const auto o_stride = static_cast<std::int64_t>(o_TO.stride(0));
-  T* const o = &o_TO(first, tiles.q_column(head));
-  OnlineSoftmax<Accumulator<T>> softmax;
-  if (pieces == Pieces::kFurther) softmax.resume(&lse_HT(head, first), queries.size);
+  const SumRows<T> o(&o_TO(first, tiles.q_column(head)),
+                     static_cast<std::int64_t>(o_TO.stride(0)), queries.size, tiles.dim(),
+                     tile.o_qd);
+  OnlineSoftmax<A> softmax;
+  if (pieces == Pieces::kFurther) {
+    softmax.resume(&lse_HT(head, first), queries.size);
+    o.load();
+  }
   tiles.for_each_chunk_of_keys(queries, [&](const Span& keys) {
     const std::int64_t key_row = tiles.k_row(batch, keys.begin);
     tiles.scores(queries, keys, tiles.q(first, head), tiles.q_stride(),
-                 tiles.k(key_row, kv), tiles.kv_stride(), s_qk);
-    const T keep = softmax.started ? T(1) : T(0);
-    softmax.absorb(s_qk, tiles, queries, keys, o, o_stride);
-    tiles.combine(queries, keys, s_qk, tiles.v(key_row, kv), tiles.kv_stride(), keep, o,
-                  o_stride);
+                 tiles.k(key_row, kv), tiles.kv_stride(), tile.s_qk);
+    const A keep = softmax.started ? A(1) : A(0);
+    softmax.absorb(tile.s_qk, tiles, queries, keys, o);
+    tiles.combine(queries, keys, tile.s_qk, tiles.v(key_row, kv), tiles.kv_stride(), keep, o);
   });
   for (std::int64_t r = 0; r < queries.size; ++r) {
-    scale_row(o + r * o_stride, tiles.dim(), T(1) / softmax.sum[r]);
+    scale_row(o.row(r), tiles.dim(), A(1) / softmax.sum[r]);
     lse_HT(head, first + r) = softmax.highest[r] + std::log(softmax.sum[r]);
   }
+  o.store();
 }
 
 }  // namespace
@@ -116,7 +129,10 @@ void host_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
                             const DeviceView<T, 2>& o_TO,
                             const DeviceView<Accumulator<T>, 2>& lse_HT) {
   const ArenaScope scope(scratch);
-  const auto tile_XM = scratch.take<T>(slot_count(exec), kQueries * kKeys);
+  using A = Accumulator<T>;
+  const auto tile_XM = scratch.take<A>(slot_count(exec), kQueries * kKeys);
+  const auto sums_XM =
+      scratch.take<A>(slot_count(exec), SumRows<T>::kBeside ? kQueries * shape.head_dim : 0);
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};
   const std::int64_t q_tiles = tiles.q_tiles();
   for_each_task(exec, "pleat::kernels::attention_forward",
@@ -126,8 +142,9 @@ void host_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
                   const Span queries = tiles.q_tile(q_tiles - 1 - task % q_tiles);
                   const std::int64_t head = task / q_tiles % shape.heads;
                   const std::int64_t batch = task / q_tiles / shape.heads;
-                  forward_tile<T>(tiles, pieces, batch, head, queries, &tile_XM(slot, 0),
-                                  o_TO, lse_HT);
+                  const ForwardTile<A> tile{tile_XM.data() + slot * tile_XM.extent_int(1),
+                                            sums_XM.data() + slot * sums_XM.extent_int(1)};
+                  forward_tile<T>(tiles, pieces, batch, head, queries, tile, o_TO, lse_HT);
                 });
 }
 
@@ -138,6 +155,7 @@ void host_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
       const DeviceView<T, 2>&, const DeviceView<Accumulator<T>, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

@@ -23,8 +23,9 @@ struct BackwardTiles {
   DeviceView<const T, 2> do_TO;
   DeviceView<T, 2> dq_TQ;
   DeviceView<T, 2> dkv_UR;
-  T* p_qk;  ///< this task's two tiles
-  T* ds_qk;
+  A* p_qk;  ///< this task's two tiles
+  A* ds_qk;
+  A* sums;  ///< and, where needed, the rows of SumRows: of queries or keys, three times
 
   const T* d_out(std::int64_t row, std::int64_t head) const {
     return &do_TO(row, tiles.q_column(head));
@@ -49,7 +50,7 @@ struct BackwardTiles {
     }
   }
 
-  void form_row(T* p, T* ds, std::int64_t visible, std::int64_t keys, A lse,
+  void form_row(A* p, A* ds, std::int64_t visible, std::int64_t keys, A lse,
                 A delta) const {
     const A scale = tiles.scale;
 #pragma omp simd
@@ -57,71 +58,108 @@ struct BackwardTiles {
       p[k] = detail::exponential(p[k] * scale - lse);
       ds[k] = p[k] * (ds[k] - delta) * scale;
     }
-    std::fill(p + visible, p + keys, T(0));
-    std::fill(ds + visible, ds + keys, T(0));
+    std::fill(p + visible, p + keys, A(0));
+    std::fill(ds + visible, ds + keys, A(0));
+  }
+
+  /// The gradient of a run of queries; `beside` as in SumRows.
+  SumRows<T> begin_queries(std::int64_t batch, std::int64_t head, const Span& queries,
+                           A* beside) const {
+    const SumRows<T> dq(&dq_TQ(tiles.q_row(batch, queries.begin), tiles.q_column(head)),
+                        static_cast<std::int64_t>(dq_TQ.stride(0)), queries.size, tiles.dim(),
+                        beside);
+    if (pieces == Pieces::kFurther) dq.load();
+    return dq;
   }
 
   /// After form_pair: dq += ds k, or = for the first keys of all.
   void add_queries(std::int64_t batch, std::int64_t head, const Span& queries,
-                   const Span& keys) const {
+                   const Span& keys, const SumRows<T>& dq) const {
     const std::int64_t kv = head / tiles.group_size();
     const bool overwrite = keys.begin == 0 && pieces == Pieces::kFirst;
     tiles.combine(queries, keys, ds_qk, tiles.k(tiles.k_row(batch, keys.begin), kv),
-                  tiles.kv_stride(), overwrite ? T(0) : T(1),
-                  &dq_TQ(tiles.q_row(batch, queries.begin), tiles.q_column(head)),
-                  static_cast<std::int64_t>(dq_TQ.stride(0)));
+                  tiles.kv_stride(), overwrite ? A(0) : A(1), dq);
+  }
+
+  /// The gradients of a run of keys, dk and dv.
+  struct KeyRows {
+    std::int64_t first;
+    SumRows<T> dk;
+    SumRows<T> dv;
+  };
+
+  /// They start at 0, unless they accumulate.
+  KeyRows begin_keys(std::int64_t batch, std::int64_t kv, const Span& keys, A* beside) const {
+    const std::int64_t row = tiles.k_row(batch, keys.begin);
+    const KeyRows rows{keys.begin,
+                       {&dkv_UR(row, tiles.k_column(kv)), dkv_stride(), keys.size, tiles.dim(),
+                        beside},
+                       {&dkv_UR(row, tiles.v_column(kv)), dkv_stride(), keys.size, tiles.dim(),
+                        beside + keys.size * tiles.dim()}};
+    for (const SumRows<T>& gradient : {rows.dk, rows.dv}) {
+      accumulate_keys ? gradient.load() : gradient.clear();
+    }
+    return rows;
   }
 
   /// After form_pair: dv += p^T do and dk += ds^T q.
-  void add_keys(std::int64_t batch, std::int64_t head, const Span& queries,
-                const Span& keys) const {
-    const std::int64_t kv = head / tiles.group_size();
+  void add_keys(std::int64_t batch, std::int64_t head, const Span& queries, const Span& keys,
+                const KeyRows& rows) const {
     const std::int64_t first = tiles.q_row(batch, queries.begin);
-    const std::int64_t key_row = tiles.k_row(batch, keys.begin);
-    tiles.combine_transposed(queries, keys, p_qk, d_out(first, head), do_stride(),
-                             &dkv_UR(key_row, tiles.v_column(kv)), dkv_stride());
+    const std::int64_t offset = keys.begin - rows.first;
+    tiles.combine_transposed(queries, keys, p_qk, d_out(first, head), do_stride(), offset,
+                             rows.dv);
     tiles.combine_transposed(queries, keys, ds_qk, tiles.q(first, head), tiles.q_stride(),
-                             &dkv_UR(key_row, tiles.k_column(kv)), dkv_stride());
+                             offset, rows.dk);
   }
 
-  /// dk = dv = 0 for a run of keys, unless they accumulate.
-  void begin_keys(std::int64_t batch, std::int64_t kv, const Span& keys) const {
-    if (accumulate_keys) return;
-    for (std::int64_t key = keys.begin; key < keys.end(); ++key) {
-      const std::int64_t row = tiles.k_row(batch, key);
-      std::fill_n(&dkv_UR(row, tiles.k_column(kv)), tiles.dim(), T(0));
-      std::fill_n(&dkv_UR(row, tiles.v_column(kv)), tiles.dim(), T(0));
-    }
+  void end_keys(const KeyRows& rows) const {
+    rows.dk.store();
+    rows.dv.store();
   }
 };
+
+/// Numbers of BackwardTiles::sums that a thread needs.
+template <class T>
+std::int64_t backward_sums(const AttentionShape& shape, BackwardTasks tasks) {
+  if (!SumRows<T>::kBeside) return 0;
+  const std::int64_t keys = tasks == BackwardTasks::kFused ? shape.keys : kQueries;
+  return (kQueries + 2 * keys) * shape.head_dim;
+}
 
 /// All gradients of one key/value head and its query heads in one sequence.
 template <class T>
 void backward_group(const BackwardTiles<T>& backward, std::int64_t batch,
                     std::int64_t kv) {
   const HostTiles<T>& tiles = backward.tiles;
-  backward.begin_keys(batch, kv, {0, tiles.shape.keys});
+  const auto rows = backward.begin_keys(batch, kv, {0, tiles.shape.keys},
+                                        backward.sums + kQueries * tiles.dim());
   for (std::int64_t h = 0; h < tiles.group_size(); ++h) {
     const std::int64_t head = kv * tiles.group_size() + h;
     for (std::int64_t tile = 0; tile < tiles.q_tiles(); ++tile) {
       const Span queries = tiles.q_tile(tile);
+      const SumRows<T> dq = backward.begin_queries(batch, head, queries, backward.sums);
       tiles.for_each_chunk_of_keys(queries, [&](const Span& keys) {
         backward.form_pair(batch, head, queries, keys);
-        backward.add_queries(batch, head, queries, keys);
-        backward.add_keys(batch, head, queries, keys);
+        backward.add_queries(batch, head, queries, keys, dq);
+        backward.add_keys(batch, head, queries, keys, rows);
       });
+      dq.store();
     }
   }
+  backward.end_keys(rows);
 }
 
 /// dq of one query tile.
 template <class T>
 void backward_queries(const BackwardTiles<T>& backward, std::int64_t batch,
                       std::int64_t head, const Span& queries) {
+  const SumRows<T> dq = backward.begin_queries(batch, head, queries, backward.sums);
   backward.tiles.for_each_chunk_of_keys(queries, [&](const Span& keys) {
     backward.form_pair(batch, head, queries, keys);
-    backward.add_queries(batch, head, queries, keys);
+    backward.add_queries(batch, head, queries, keys, dq);
   });
+  dq.store();
 }
 
 /// dk and dv of one tile of keys.
@@ -129,14 +167,15 @@ template <class T>
 void backward_keys(const BackwardTiles<T>& backward, std::int64_t batch, std::int64_t kv,
                    const Span& keys) {
   const HostTiles<T>& tiles = backward.tiles;
-  backward.begin_keys(batch, kv, keys);
+  const auto rows = backward.begin_keys(batch, kv, keys, backward.sums);
   for (std::int64_t h = 0; h < tiles.group_size(); ++h) {
     const std::int64_t head = kv * tiles.group_size() + h;
     tiles.for_each_chunk_of_queries(keys, [&](const Span& queries) {
       backward.form_pair(batch, head, queries, keys);
-      backward.add_keys(batch, head, queries, keys);
+      backward.add_keys(batch, head, queries, keys, rows);
     });
   }
+  backward.end_keys(rows);
 }
 
 }  // namespace
@@ -161,7 +200,9 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
                              Arena& scratch, const DeviceView<T, 2>& dq_TQ,
                              const DeviceView<T, 2>& dkv_UR) {
   const ArenaScope scope(scratch);
-  const auto tile_X2M = scratch.take<T>(slot_count(exec), 2, kQueries * kKeys);
+  const auto tile_X2M = scratch.take<Accumulator<T>>(slot_count(exec), 2, kQueries * kKeys);
+  const auto sums_XM =
+      scratch.take<Accumulator<T>>(slot_count(exec), backward_sums<T>(shape, tasks));
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};
   const auto of_slot = [&](const std::int64_t slot) {
     return BackwardTiles<T>{tiles,
@@ -173,7 +214,8 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
                             dq_TQ,
                             dkv_UR,
                             &tile_X2M(slot, 0, 0),
-                            &tile_X2M(slot, 1, 0)};
+                            &tile_X2M(slot, 1, 0),
+                            sums_XM.data() + slot * sums_XM.extent_int(1)};
   };
   const std::int64_t kv_heads = shape.kv_heads;
   if (tasks == BackwardTasks::kFused) {
@@ -210,6 +252,7 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
       BackwardTasks, Arena&, const DeviceView<T, 2>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

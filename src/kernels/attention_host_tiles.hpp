@@ -6,6 +6,7 @@
 /// and products between tiles. Only where PLEAT_HOST_GEMM is defined.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "attention_host.hpp"
 #include "gemm_host.hpp"
@@ -48,9 +49,62 @@ inline std::int64_t slot_count(const ExecSpace& exec) {
   return Kokkos::Experimental::UniqueToken<ExecSpace>(exec).size();
 }
 
+/// Rows of one head that products add to: those of the array, or, where it would round every
+/// sum, rows of the accumulator beside it.
+template <class T>
+class SumRows {
+ public:
+  using A = Accumulator<T>;
+  static constexpr bool kBeside = !std::is_same_v<A, T>;
+
+  /// \param beside  [count, dim]; not used where the array itself holds the sums
+  SumRows(T* array, std::int64_t stride, std::int64_t count, std::int64_t dim, A* beside)
+      : array_(array), array_stride_(stride), count_(count), dim_(dim), beside_(beside) {}
+
+  A* data() const {
+    if constexpr (kBeside) {
+      return beside_;
+    } else {
+      return array_;
+    }
+  }
+  std::int64_t stride() const { return kBeside ? dim_ : array_stride_; }
+  A* row(std::int64_t index) const { return data() + index * stride(); }
+
+  void clear() const {
+    for (std::int64_t r = 0; r < count_; ++r) std::fill_n(row(r), dim_, A(0));
+  }
+  /// Goes on from what the array holds.
+  void load() const {
+    if constexpr (kBeside) {
+      for (std::int64_t r = 0; r < count_; ++r) {
+        const T* const from = array_ + r * array_stride_;
+        std::transform(from, from + dim_, row(r), [](T x) { return static_cast<A>(x); });
+      }
+    }
+  }
+  /// The sums are complete.
+  void store() const {
+    if constexpr (kBeside) {
+      for (std::int64_t r = 0; r < count_; ++r) {
+        std::transform(row(r), row(r) + dim_, array_ + r * array_stride_,
+                       [](A x) { return static_cast<T>(x); });
+      }
+    }
+  }
+
+ private:
+  T* array_;
+  std::int64_t array_stride_;
+  std::int64_t count_;
+  std::int64_t dim_;
+  A* beside_;
+};
+
 /// Where a head's rows lie, and products between tiles of them.
 template <class T>
 struct HostTiles {
+  using A = Accumulator<T>;
   AttentionShape shape;
   Accumulator<T> scale;
   DeviceView<const T, 2> q_TQ;
@@ -113,47 +167,47 @@ struct HostTiles {
 
   /// s[q, k] = x[q, d] y[k, d]^T
   void scores(const Span& queries, const Span& keys, const T* x, std::int64_t x_stride,
-              const T* y, std::int64_t y_stride, T* s_qk) const {
-    host_gemm<T>({.m = queries.size,
-                  .n = keys.size,
-                  .k = dim(),
-                  .transpose_b = Transpose::kYes,
-                  .a = x,
-                  .a_stride = x_stride,
-                  .b = y,
-                  .b_stride = y_stride,
-                  .c = s_qk,
-                  .c_stride = keys.size});
+              const T* y, std::int64_t y_stride, A* s_qk) const {
+    host_gemm<T, T, A>({.m = queries.size,
+                        .n = keys.size,
+                        .k = dim(),
+                        .transpose_b = Transpose::kYes,
+                        .a = x,
+                        .a_stride = x_stride,
+                        .b = y,
+                        .b_stride = y_stride,
+                        .c = s_qk,
+                        .c_stride = keys.size});
   }
   /// out[q, d] = w[q, k] x[k, d] + beta out
-  void combine(const Span& queries, const Span& keys, const T* w_qk, const T* x,
-               std::int64_t x_stride, T beta, T* out, std::int64_t out_stride) const {
-    host_gemm<T>({.m = queries.size,
-                  .n = dim(),
-                  .k = keys.size,
-                  .a = w_qk,
-                  .a_stride = keys.size,
-                  .b = x,
-                  .b_stride = x_stride,
-                  .beta = beta,
-                  .c = out,
-                  .c_stride = out_stride});
+  void combine(const Span& queries, const Span& keys, const A* w_qk, const T* x,
+               std::int64_t x_stride, A beta, const SumRows<T>& out) const {
+    host_gemm<A, T, A>({.m = queries.size,
+                        .n = dim(),
+                        .k = keys.size,
+                        .a = w_qk,
+                        .a_stride = keys.size,
+                        .b = x,
+                        .b_stride = x_stride,
+                        .beta = beta,
+                        .c = out.data(),
+                        .c_stride = out.stride()});
   }
-  /// out[k, d] += w[q, k]^T x[q, d]
-  void combine_transposed(const Span& queries, const Span& keys, const T* w_qk,
-                          const T* x, std::int64_t x_stride, T* out,
-                          std::int64_t out_stride) const {
-    host_gemm<T>({.m = keys.size,
-                  .n = dim(),
-                  .k = queries.size,
-                  .transpose_a = Transpose::kYes,
-                  .a = w_qk,
-                  .a_stride = keys.size,
-                  .b = x,
-                  .b_stride = x_stride,
-                  .beta = T(1),
-                  .c = out,
-                  .c_stride = out_stride});
+  /// out[k, d] += w[q, k]^T x[q, d] for the keys from row `first` of out on
+  void combine_transposed(const Span& queries, const Span& keys, const A* w_qk, const T* x,
+                          std::int64_t x_stride, std::int64_t first,
+                          const SumRows<T>& out) const {
+    host_gemm<A, T, A>({.m = keys.size,
+                        .n = dim(),
+                        .k = queries.size,
+                        .transpose_a = Transpose::kYes,
+                        .a = w_qk,
+                        .a_stride = keys.size,
+                        .b = x,
+                        .b_stride = x_stride,
+                        .beta = A(1),
+                        .c = out.row(first),
+                        .c_stride = out.stride()});
   }
 };
 

@@ -123,6 +123,7 @@ void portable_attention_forward(const ExecSpace& exec, const AttentionShape& sha
       const DeviceView<T, 2>&, const DeviceView<Accumulator<T>, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

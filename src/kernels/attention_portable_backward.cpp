@@ -104,7 +104,7 @@ struct AttentionBackwardQueries {
                            const int q = item / dim;
                            const int i = item % dim;
                            T& dq = dq_TQ(q_row + q, head * dim + i);
-                           dq = T(accumulate ? dq + dq_Bd(q, i) : dq_Bd(q, i));
+                           dq = T(accumulate ? A(dq) + dq_Bd(q, i) : dq_Bd(q, i));
                          });
   }
 };
@@ -178,8 +178,8 @@ struct AttentionBackwardKeys {
       const int i = item % dim;
       T& dk = dkv_UR(k_row + k, tiles.k_column(kv_head) + i);
       T& dv = dkv_UR(k_row + k, tiles.v_column(kv_head) + i);
-      dk = T(accumulate ? dk + dk_Bd(k, i) : dk_Bd(k, i));
-      dv = T(accumulate ? dv + dv_Bd(k, i) : dv_Bd(k, i));
+      dk = T(accumulate ? A(dk) + dk_Bd(k, i) : dk_Bd(k, i));
+      dv = T(accumulate ? A(dv) + dv_Bd(k, i) : dv_Bd(k, i));
     });
   }
 
@@ -231,6 +231,7 @@ void portable_attention_backward(const ExecSpace& exec, const AttentionShape& sh
       const DeviceView<T, 2>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

@@ -79,12 +79,13 @@ template <class Tile, class Source>
 KOKKOS_INLINE_FUNCTION void load_tile(const TeamMember& team, const Tile& destination,
                                       const Source& source, std::int64_t first_row,
                                       int rows, std::int64_t first_column, int columns) {
+  using A = typename Tile::value_type;
   const int tile = destination.extent_int(0);
   Kokkos::parallel_for(
       Kokkos::TeamVectorRange(team, tile * columns), [&](const int item) {
         const int r = item / columns;
         const int i = item % columns;
-        destination(r, i) = r < rows ? source(first_row + r, first_column + i) : 0;
+        destination(r, i) = r < rows ? A(source(first_row + r, first_column + i)) : A(0);
       });
 }
 

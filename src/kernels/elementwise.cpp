@@ -40,7 +40,7 @@ void add_bias(const ExecSpace& exec, const DeviceView<const T, 1>& bias_D,
 
 template <class T>
 void add_bias_backward(const ExecSpace& exec, const DeviceView<const T, 2>& dy_TD,
-                       Arena& scratch, const DeviceView<T, 1>& dbias_D) {
+                       Arena& scratch, const DeviceView<Gradient<T>, 1>& dbias_D) {
   using A = Accumulator<T>;
   constexpr const char* kLabel = "pleat::kernels::add_bias_backward";
   const Index tokens = dy_TD.extent(0);
@@ -60,7 +60,7 @@ void add_bias_backward(const ExecSpace& exec, const DeviceView<const T, 2>& dy_T
           team.for_each(hidden, [&](Index d) { partial[d] += static_cast<A>(dy[d]); });
         }
       });
-  detail::add_partial_rows<A, T>(kLabel, exec, partial_BD, dbias_D);
+  detail::add_partial_rows<A, Gradient<T>>(kLabel, exec, partial_BD, dbias_D);
 }
 
 template <class T>
@@ -142,6 +142,24 @@ void sum_of_squares(const ExecSpace& exec, const DeviceView<const T, 1>& x_N,
       });
 }
 
+template <class From, class To>
+void convert(const ExecSpace& exec, const DeviceView<const From, 1>& x_N,
+             const DeviceView<To, 1>& y_N) {
+  constexpr const char* kLabel = "pleat::kernels::convert";
+  constexpr Index kBlock = 4096;
+  const Index count = x_N.extent(0);
+  check_extents(kLabel, "y_N", y_N, count);
+  detail::for_each_row(
+      kLabel, exec, detail::blocks_of(count, kBlock), kBlock,
+      KOKKOS_LAMBDA(const RowTeam& team, Index block) {
+        const Index first = block * kBlock;
+        const From* x = x_N.data() + first;
+        To* y = y_N.data() + first;
+        team.for_each(Kokkos::min(kBlock, count - first),
+                      [&](Index i) { y[i] = static_cast<To>(x[i]); });
+      });
+}
+
 template <class T>
 bool has_non_finite(const ExecSpace& exec, const DeviceView<const T, 1>& x_N) {
   Index found = 0;
@@ -150,8 +168,8 @@ bool has_non_finite(const ExecSpace& exec, const DeviceView<const T, 1>& x_N) {
       Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<Index>>(exec, 0, x_N.extent(0)),
       KOKKOS_LAMBDA(Index i, Index & count) {
         // x - x is 0 for every finite number and NaN for the others.
-        const T difference = x_N(i) - x_N(i);
-        count += difference == T(0) ? 0 : 1;
+        const auto x = static_cast<Accumulator<T>>(x_N(i));
+        count += x - x == 0 ? 0 : 1;
       },
       found);
   return found != 0;
@@ -163,7 +181,7 @@ bool has_non_finite(const ExecSpace& exec, const DeviceView<const T, 1>& x_N) {
   template void add_bias<T>(const ExecSpace&, const DeviceView<const T, 1>&,            \
                             const DeviceView<T, 2>&);                                   \
   template void add_bias_backward<T>(const ExecSpace&, const DeviceView<const T, 2>&,   \
-                                     Arena&, const DeviceView<T, 1>&);                  \
+                                     Arena&, const DeviceView<Gradient<T>, 1>&);        \
   template void add_sigmoid_gated<T>(const ExecSpace&, const DeviceView<const T, 2>&,   \
                                      const DeviceView<const T, 2>&,                     \
                                      const DeviceView<T, 2>&);                          \
@@ -176,6 +194,12 @@ bool has_non_finite(const ExecSpace& exec, const DeviceView<const T, 1>& x_N) {
 
 PLEAT_INSTANTIATE_ELEMENTWISE(float)
 PLEAT_INSTANTIATE_ELEMENTWISE(double)
+PLEAT_INSTANTIATE_ELEMENTWISE(Bf16)
 #undef PLEAT_INSTANTIATE_ELEMENTWISE
+
+template void convert<float, Bf16>(const ExecSpace&, const DeviceView<const float, 1>&,
+                                   const DeviceView<Bf16, 1>&);
+template void convert<Bf16, float>(const ExecSpace&, const DeviceView<const Bf16, 1>&,
+                                   const DeviceView<float, 1>&);
 
 }  // namespace pleat::kernels

@@ -24,7 +24,7 @@ template <class T>
 void backward_by_columns(const ExecSpace& exec, Index first_entry,
                          const DeviceView<const std::int32_t, 1>& tokens_T,
                          const DeviceView<const T, 2>& dx_TD,
-                         const DeviceView<T, 2>& dw_VD) {
+                         const DeviceView<Gradient<T>, 2>& dw_VD) {
   constexpr Index kColumns = 64;
   const Index tokens = dx_TD.extent(0);
   const Index hidden = dx_TD.extent(1);
@@ -38,8 +38,8 @@ void backward_by_columns(const ExecSpace& exec, Index first_entry,
           const Index row = tokens_T(t) - first_entry;
           if (!is_row(row, rows)) continue;
           const T* dx = &dx_TD(t, first);
-          T* dw = &dw_VD(row, first);
-          team.for_each(count, [&](Index i) { dw[i] += dx[i]; });
+          Gradient<T>* dw = &dw_VD(row, first);
+          team.for_each(count, [&](Index i) { dw[i] += static_cast<Gradient<T>>(dx[i]); });
         }
       });
 }
@@ -51,7 +51,7 @@ template <class T>
 void backward_by_tokens(const ExecSpace& exec, Index first_entry,
                         const DeviceView<const std::int32_t, 1>& tokens_T,
                         const DeviceView<const T, 2>& dx_TD,
-                        const DeviceView<T, 2>& dw_VD) {
+                        const DeviceView<Gradient<T>, 2>& dw_VD) {
   const Index tokens = dx_TD.extent(0);
   const Index hidden = dx_TD.extent(1);
   const Index rows = dw_VD.extent(0);
@@ -63,11 +63,11 @@ void backward_by_tokens(const ExecSpace& exec, Index first_entry,
         const Index earlier = team.sum<Index>(
             t, [&](Index i) { return tokens_T(i) == word ? Index{1} : Index{0}; });
         if (earlier > 0) return;
-        T* dw = &dw_VD(row, 0);
+        Gradient<T>* dw = &dw_VD(row, 0);
         for (Index i = t; i < tokens; ++i) {
           if (tokens_T(i) != word) continue;
           const T* dx = &dx_TD(i, 0);
-          team.for_each(hidden, [&](Index d) { dw[d] += dx[d]; });
+          team.for_each(hidden, [&](Index d) { dw[d] += static_cast<Gradient<T>>(dx[d]); });
         }
       });
 }
@@ -99,7 +99,7 @@ template <class T>
 void embedding_backward(const ExecSpace& exec, std::int64_t first_entry,
                         const DeviceView<const std::int32_t, 1>& tokens_T,
                         const DeviceView<const T, 2>& dx_TD,
-                        const DeviceView<T, 2>& dw_VD) {
+                        const DeviceView<Gradient<T>, 2>& dw_VD) {
   check_extents(kBackwardLabel, "dx_TD", dx_TD, tokens_T.extent(0), dw_VD.extent(1));
   if constexpr (detail::kOnHost) {
     backward_by_columns<T>(exec, first_entry, tokens_T, dx_TD, dw_VD);
@@ -114,10 +114,11 @@ void embedding_backward(const ExecSpace& exec, std::int64_t first_entry,
       const DeviceView<const T, 2>&, const DeviceView<T, 2>&);                  \
   template void embedding_backward<T>(                                          \
       const ExecSpace&, std::int64_t, const DeviceView<const std::int32_t, 1>&, \
-      const DeviceView<const T, 2>&, const DeviceView<T, 2>&);
+      const DeviceView<const T, 2>&, const DeviceView<Gradient<T>, 2>&);
 
 PLEAT_INSTANTIATE_EMBEDDING(float)
 PLEAT_INSTANTIATE_EMBEDDING(double)
+PLEAT_INSTANTIATE_EMBEDDING(Bf16)
 #undef PLEAT_INSTANTIATE_EMBEDDING
 
 }  // namespace pleat::kernels

@@ -2,6 +2,7 @@
 #include "pleat/kernels/gemm.hpp"
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "gemm_host.hpp"
@@ -15,10 +16,10 @@
 namespace pleat::kernels {
 namespace {
 
-template <class T>
+template <class T, class C>
 void require_shapes(Transpose transpose_a, Transpose transpose_b,
                     const DeviceView<const T, 2>& a, const DeviceView<const T, 2>& b,
-                    const DeviceView<T, 2>& c_MN) {
+                    const DeviceView<C, 2>& c_MN) {
   const bool ta = transpose_a == Transpose::kYes;
   const bool tb = transpose_b == Transpose::kYes;
   PLEAT_ASSERT(a.extent(ta ? 1 : 0) == c_MN.extent(0) && b.extent(tb ? 0 : 1) == c_MN.extent(1) &&
@@ -29,11 +30,11 @@ void require_shapes(Transpose transpose_a, Transpose transpose_b,
 }
 
 /// One product of several that may run side by side.
-template <class T>
+template <class T, class C>
 struct Product {
   Transpose transpose_a, transpose_b;
   DeviceView<const T, 2> a, b;
-  DeviceView<T, 2> c_MN;
+  DeviceView<C, 2> c_MN;
 };
 
 #if defined(PLEAT_HOST_GEMM)
@@ -46,9 +47,10 @@ std::int64_t row_stride(const DeviceView<T, 2>& view) {
   return std::max({stride, columns, std::int64_t{1}});
 }
 
-template <class T>
-HostProduct<T> host_product(const Product<T>& x, T alpha, T beta) {
-  HostProduct<T> result;
+template <class T, class C>
+HostProduct<T, T, C> host_product(const Product<T, C>& x, Accumulator<T> alpha,
+                                  Accumulator<T> beta) {
+  HostProduct<T, T, C> result;
   result.m = x.c_MN.extent_int(0);
   result.n = x.c_MN.extent_int(1);
   result.k = x.a.extent_int(x.transpose_a == Transpose::kYes ? 0 : 1);
@@ -61,34 +63,38 @@ HostProduct<T> host_product(const Product<T>& x, T alpha, T beta) {
   result.b_stride = row_stride<const T>(x.b);
   result.beta = beta;
   result.c = x.c_MN.data();
-  result.c_stride = row_stride<T>(x.c_MN);
+  result.c_stride = row_stride<C>(x.c_MN);
   return result;
 }
 
-template <class T>
-void multiply(const ExecSpace& exec, T alpha, T beta, const std::vector<Product<T>>& products) {
-  std::vector<HostProduct<T>> host;
+template <class T, class C>
+void multiply(const ExecSpace& exec, Accumulator<T> alpha, Accumulator<T> beta,
+              const std::vector<Product<T, C>>& products) {
+  std::vector<HostProduct<T, T, C>> host;
   host.reserve(products.size());
-  for (const Product<T>& x : products) host.push_back(host_product<T>(x, alpha, beta));
-  host_gemms<T>(exec, host);
+  for (const Product<T, C>& x : products) host.push_back(host_product<T, C>(x, alpha, beta));
+  host_gemms<T, C>(exec, host);
 }
 
 #else
 
-template <class T>
-void multiply(const ExecSpace& exec, T alpha, T beta, const std::vector<Product<T>>& products) {
-  for (const Product<T>& x : products) {
+template <class T, class C>
+void multiply(const ExecSpace& exec, Accumulator<T> alpha, Accumulator<T> beta,
+              const std::vector<Product<T, C>>& products) {
+  for (const Product<T, C>& x : products) {
     if (x.c_MN.size() == 0) continue;
 #if defined(KOKKOS_ENABLE_CUDA)
     // Libraries disagree about products over nothing; the portable kernel scales c by beta.
-    if (x.a.size() != 0) {
-      KokkosBlas::gemm(exec, x.transpose_a == Transpose::kYes ? "T" : "N",
-                       x.transpose_b == Transpose::kYes ? "T" : "N", alpha, x.a, x.b, beta,
-                       x.c_MN);
-      continue;
+    if constexpr (std::is_same_v<T, Accumulator<T>>) {
+      if (x.a.size() != 0) {
+        KokkosBlas::gemm(exec, x.transpose_a == Transpose::kYes ? "T" : "N",
+                         x.transpose_b == Transpose::kYes ? "T" : "N", alpha, x.a, x.b, beta,
+                         x.c_MN);
+        continue;
+      }
     }
 #endif
-    portable_gemm<T>(exec, x.transpose_a, x.transpose_b, alpha, x.a, x.b, beta, x.c_MN);
+    portable_gemm<T, C>(exec, x.transpose_a, x.transpose_b, alpha, x.a, x.b, beta, x.c_MN);
   }
 }
 
@@ -117,61 +123,74 @@ void require_offsets(const GroupOffsets& offsets, std::size_t rows, std::size_t 
 
 }  // namespace
 
-template <class T>
-void gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b, T alpha,
-          const DeviceView<const T, 2>& a, const DeviceView<const T, 2>& b, T beta,
-          const DeviceView<T, 2>& c_MN) {
-  require_shapes<T>(transpose_a, transpose_b, a, b, c_MN);
-  multiply<T>(exec, alpha, beta, {{transpose_a, transpose_b, a, b, c_MN}});
+template <class T, class C>
+void gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b,
+          Accumulator<T> alpha, const DeviceView<const T, 2>& a, const DeviceView<const T, 2>& b,
+          Accumulator<T> beta, const DeviceView<C, 2>& c_MN) {
+  require_shapes<T, C>(transpose_a, transpose_b, a, b, c_MN);
+  multiply<T, C>(exec, alpha, beta, {{transpose_a, transpose_b, a, b, c_MN}});
 }
 
 template <class T>
-void grouped_gemm_rows(const ExecSpace& exec, Transpose transpose_b, T alpha,
+void grouped_gemm_rows(const ExecSpace& exec, Transpose transpose_b, Accumulator<T> alpha,
                        const DeviceView<const T, 2>& a_RK, const DeviceView<const T, 3>& b,
-                       T beta, const DeviceView<T, 2>& c_RN, const GroupOffsets& offsets) {
+                       Accumulator<T> beta, const DeviceView<T, 2>& c_RN,
+                       const GroupOffsets& offsets) {
   require_offsets(offsets, a_RK.extent(0), b.extent(0));
-  std::vector<Product<T>> products;
+  std::vector<Product<T, T>> products;
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];
     const std::int64_t end = offsets.host[e + 1];
     products.push_back({Transpose::kNo, transpose_b, rows<const T>(a_RK, begin, end),
                         slice<const T>(b, e), rows<T>(c_RN, begin, end)});
-    require_shapes<T>(Transpose::kNo, transpose_b, products.back().a, products.back().b,
-                      products.back().c_MN);
+    require_shapes<T, T>(Transpose::kNo, transpose_b, products.back().a, products.back().b,
+                         products.back().c_MN);
   }
-  multiply<T>(exec, alpha, beta, products);
+  multiply<T, T>(exec, alpha, beta, products);
 }
 
 template <class T>
-void grouped_gemm_weights(const ExecSpace& exec, T alpha, const DeviceView<const T, 2>& a_RM,
-                          const DeviceView<const T, 2>& b_RN, T beta,
-                          const DeviceView<T, 3>& c_EMN, const GroupOffsets& offsets) {
+void grouped_gemm_weights(const ExecSpace& exec, Accumulator<T> alpha,
+                          const DeviceView<const T, 2>& a_RM, const DeviceView<const T, 2>& b_RN,
+                          Accumulator<T> beta, const DeviceView<Gradient<T>, 3>& c_EMN,
+                          const GroupOffsets& offsets) {
+  using G = Gradient<T>;
   require_offsets(offsets, a_RM.extent(0), c_EMN.extent(0));
-  std::vector<Product<T>> products;
+  std::vector<Product<T, G>> products;
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];
     const std::int64_t end = offsets.host[e + 1];
     products.push_back({Transpose::kYes, Transpose::kNo, rows<const T>(a_RM, begin, end),
-                        rows<const T>(b_RN, begin, end), slice<T>(c_EMN, e)});
-    require_shapes<T>(Transpose::kYes, Transpose::kNo, products.back().a, products.back().b,
-                      products.back().c_MN);
+                        rows<const T>(b_RN, begin, end), slice<G>(c_EMN, e)});
+    require_shapes<T, G>(Transpose::kYes, Transpose::kNo, products.back().a, products.back().b,
+                         products.back().c_MN);
   }
-  multiply<T>(exec, alpha, beta, products);
+  multiply<T, G>(exec, alpha, beta, products);
 }
 
+#define PLEAT_INSTANTIATE_GEMM(T, C)                                                           \
+  template void gemm<T, C>(const ExecSpace&, Transpose, Transpose, Accumulator<T>,             \
+                           const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,       \
+                           Accumulator<T>, const DeviceView<C, 2>&);
+PLEAT_INSTANTIATE_GEMM(float, float)
+PLEAT_INSTANTIATE_GEMM(double, double)
+PLEAT_INSTANTIATE_GEMM(Bf16, Bf16)
+PLEAT_INSTANTIATE_GEMM(Bf16, float)
+#undef PLEAT_INSTANTIATE_GEMM
+
 #define PLEAT_INSTANTIATE(T)                                                                   \
-  template void gemm<T>(const ExecSpace&, Transpose, Transpose, T,                             \
-                        const DeviceView<const T, 2>&, const DeviceView<const T, 2>&, T,       \
-                        const DeviceView<T, 2>&);                                              \
-  template void grouped_gemm_rows<T>(const ExecSpace&, Transpose, T,                           \
+  template void grouped_gemm_rows<T>(const ExecSpace&, Transpose, Accumulator<T>,              \
                                      const DeviceView<const T, 2>&,                            \
-                                     const DeviceView<const T, 3>&, T,                         \
+                                     const DeviceView<const T, 3>&, Accumulator<T>,            \
                                      const DeviceView<T, 2>&, const GroupOffsets&);            \
-  template void grouped_gemm_weights<T>(const ExecSpace&, T, const DeviceView<const T, 2>&,    \
-                                        const DeviceView<const T, 2>&, T,                      \
-                                        const DeviceView<T, 3>&, const GroupOffsets&);
+  template void grouped_gemm_weights<T>(const ExecSpace&, Accumulator<T>,                      \
+                                        const DeviceView<const T, 2>&,                         \
+                                        const DeviceView<const T, 2>&, Accumulator<T>,         \
+                                        const DeviceView<Gradient<T>, 3>&,                     \
+                                        const GroupOffsets&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

@@ -10,6 +10,7 @@
 
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "pleat/base/error.hpp"
 
@@ -33,6 +34,7 @@ inline int blas_int(std::int64_t value) {
 /// \brief The product on one thread inside a parallel region, on the BLAS's own number of
 /// threads outside.
 template <class T>
+  requires std::is_floating_point_v<T>
 void blas_gemm(const HostProduct<T>& x) {
   // A row-major matrix is its transpose in BLAS's column-major eyes: c^T = op(b)^T op(a)^T.
   const char left = x.transpose_b == Transpose::kYes ? 'T' : 'N';
@@ -43,6 +45,50 @@ void blas_gemm(const HostProduct<T>& x) {
     sgemm_(&left, &right, &m, &n, &k, &x.alpha, x.b, &lda, x.a, &ldb, &x.beta, x.c, &ldc);
   } else {
     dgemm_(&left, &right, &m, &n, &k, &x.alpha, x.b, &lda, x.a, &ldb, &x.beta, x.c, &ldc);
+  }
+}
+
+/// \brief A copy in the type of the sums, without gaps between its rows.
+template <class Sum, class T>
+std::vector<Sum> widened(const T* matrix, std::int64_t rows, std::int64_t columns,
+                         std::int64_t stride) {
+  std::vector<Sum> wide(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      wide[static_cast<std::size_t>(i * columns + j)] = static_cast<Sum>(matrix[i * stride + j]);
+    }
+  }
+  return wide;
+}
+
+/// \brief A product of numbers that the BLAS does not know, on wider copies.
+template <class A, class B, class C>
+void blas_gemm(const HostProduct<A, B, C>& x) {
+  using Sum = Accumulator<C>;
+  const bool ta = x.transpose_a == Transpose::kYes;
+  const bool tb = x.transpose_b == Transpose::kYes;
+  const std::int64_t a_columns = ta ? x.m : x.k;
+  const std::int64_t b_columns = tb ? x.k : x.n;
+  const auto a = widened<Sum>(x.a, ta ? x.k : x.m, a_columns, x.a_stride);
+  const auto b = widened<Sum>(x.b, tb ? x.n : x.k, b_columns, x.b_stride);
+  auto c = widened<Sum>(x.c, x.m, x.n, x.c_stride);
+  blas_gemm<Sum>({.m = x.m,
+                  .n = x.n,
+                  .k = x.k,
+                  .transpose_a = x.transpose_a,
+                  .transpose_b = x.transpose_b,
+                  .alpha = x.alpha,
+                  .a = a.data(),
+                  .a_stride = a_columns,
+                  .b = b.data(),
+                  .b_stride = b_columns,
+                  .beta = x.beta,
+                  .c = c.data(),
+                  .c_stride = x.n});
+  for (std::int64_t i = 0; i < x.m; ++i) {
+    for (std::int64_t j = 0; j < x.n; ++j) {
+      x.c[i * x.c_stride + j] = C(c[static_cast<std::size_t>(i * x.n + j)]);
+    }
   }
 }
 

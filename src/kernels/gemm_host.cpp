@@ -7,18 +7,21 @@
 #include <vector>
 
 #include "gemm_blas.hpp"
+#include "gemm_onednn.hpp"
 #include "gemm_packed.hpp"
 
 namespace pleat::kernels {
 namespace {
 
 /// c = beta c: what is left of a product over nothing.
-template <class T>
-void scale_result(const HostProduct<T>& product) {
+template <class Product>
+void scale_result(const Product& product) {
+  using C = typename Product::Result;
+  using Sum = typename Product::Sum;
   for (std::int64_t i = 0; i < product.m; ++i) {
-    T* const row = product.c + i * product.c_stride;
+    C* const row = product.c + i * product.c_stride;
     for (std::int64_t j = 0; j < product.n; ++j) {
-      row[j] = product.beta == T(0) ? T(0) : product.beta * row[j];
+      row[j] = product.beta == Sum(0) ? C(0) : C(product.beta * Sum(row[j]));
     }
   }
 }
@@ -31,8 +34,8 @@ struct Cut {
 
 /// Each row piece copies all of b and each column piece all of a: the cut into `pieces` that
 /// copies least.
-template <class T>
-Cut choose_cut(const HostProduct<T>& product, std::int64_t pieces) {
+template <class Product>
+Cut choose_cut(const Product& product, std::int64_t pieces) {
   Cut best{pieces, 1};
   for (std::int64_t rows = 1; rows <= pieces; ++rows) {
     if (pieces % rows != 0) continue;
@@ -44,10 +47,10 @@ Cut choose_cut(const HostProduct<T>& product, std::int64_t pieces) {
 }
 
 /// Rows [i, i + m) and columns [j, j + n) of a product.
-template <class T>
-HostProduct<T> part_of(const HostProduct<T>& whole, std::int64_t i, std::int64_t m,
+template <class Product>
+Product part_of(const Product& whole, std::int64_t i, std::int64_t m,
                        std::int64_t j, std::int64_t n) {
-  HostProduct<T> part = whole;
+  Product part = whole;
   part.m = m;
   part.n = n;
   part.a += whole.transpose_a == Transpose::kYes ? i : i * whole.a_stride;
@@ -56,13 +59,13 @@ HostProduct<T> part_of(const HostProduct<T>& whole, std::int64_t i, std::int64_t
   return part;
 }
 
-template <class T>
-void append_pieces(const HostProduct<T>& product, const Cut& cut,
-                   std::vector<HostProduct<T>>& tasks) {
+template <class Product>
+void append_pieces(const Product& product, const Cut& cut,
+                   std::vector<Product>& tasks) {
   // Whole tiles of the kernel, so that only the last piece has a border.
 #if defined(PLEAT_PACKED_GEMM)
   constexpr std::int64_t kRowUnit = packed::kRows;
-  constexpr std::int64_t kColumnUnit = packed::Block<T>::kColumns;
+  constexpr std::int64_t kColumnUnit = packed::Block<typename Product::Sum>::kColumns;
 #else
   constexpr std::int64_t kRowUnit = 8, kColumnUnit = 8;
 #endif
@@ -80,24 +83,24 @@ void append_pieces(const HostProduct<T>& product, const Cut& cut,
   }
 }
 
-template <class T>
-double work(const HostProduct<T>& product) {
+template <class Product>
+double work(const Product& product) {
   return static_cast<double>(product.m) * static_cast<double>(product.n) *
          static_cast<double>(std::max<std::int64_t>(product.k, 1));
 }
 
 /// Products become tasks: with few products each is shared by all threads, with many each is
 /// one task and the largest start first.
-template <class T>
-std::vector<HostProduct<T>> make_tasks(std::span<const HostProduct<T>> products,
+template <class Product>
+std::vector<Product> make_tasks(std::span<const Product> products,
                                        std::int64_t threads) {
   // Below this a second thread costs more than it brings.
   constexpr double kSmallestPiece = 64.0 * 64.0 * 32.0;
   constexpr std::int64_t kManyPerThread = 8;
   const bool many = static_cast<std::int64_t>(products.size()) >= kManyPerThread * threads;
-  std::vector<HostProduct<T>> tasks;
+  std::vector<Product> tasks;
   tasks.reserve(products.size() * static_cast<std::size_t>(many ? 1 : threads));
-  for (const HostProduct<T>& product : products) {
+  for (const Product& product : products) {
     if (product.m == 0 || product.n == 0) continue;
     const double pieces = std::min(static_cast<double>(threads), work(product) / kSmallestPiece);
     const bool whole = many || pieces < static_cast<double>(threads);
@@ -112,36 +115,46 @@ std::vector<HostProduct<T>> make_tasks(std::span<const HostProduct<T>> products,
 
 }  // namespace
 
-template <class T>
-void host_gemm(const HostProduct<T>& product) {
+template <class A, class B, class C>
+void host_gemm(const HostProduct<A, B, C>& product) {
   if (product.m == 0 || product.n == 0) return;
   if (product.k == 0) return scale_result(product);
+  if (try_onednn(product)) return;
 #if defined(PLEAT_PACKED_GEMM)
   // Scratch memory that outlives the call; it carries nothing from one product to the next.
-  thread_local packed::Workspace<T> workspace;
-  packed::multiply<T>(product, workspace);
+  thread_local packed::Workspace<Accumulator<C>> workspace;
+  packed::multiply(product, workspace);
 #else
-  blas_gemm<T>(product);
+  blas_gemm(product);
 #endif
 }
 
-template <class T>
-void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T>> products) {
-  const std::vector<HostProduct<T>> tasks = make_tasks(products, exec.concurrency());
-  if (tasks.size() == 1) return host_gemm<T>(tasks.front());
-  const HostProduct<T>* const task = tasks.data();
+template <class T, class C>
+void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T, T, C>> products) {
+  const auto tasks = make_tasks(products, exec.concurrency());
+  if (tasks.size() == 1) return host_gemm(tasks.front());
+  const HostProduct<T, T, C>* const task = tasks.data();
   using Policy = Kokkos::RangePolicy<ExecSpace, Kokkos::Schedule<Kokkos::Dynamic>>;
   Kokkos::parallel_for(
       "pleat::kernels::gemm",
       Policy(exec, 0, static_cast<std::int64_t>(tasks.size()), Kokkos::ChunkSize(1)),
-      [task](const std::int64_t index) { host_gemm<T>(task[index]); });
+      [task](const std::int64_t index) { host_gemm(task[index]); });
 }
 
-#define PLEAT_INSTANTIATE(T)                            \
-  template void host_gemm<T>(const HostProduct<T>&);    \
-  template void host_gemms<T>(const ExecSpace&, std::span<const HostProduct<T>>);
-PLEAT_INSTANTIATE(float)
-PLEAT_INSTANTIATE(double)
+#define PLEAT_INSTANTIATE(A, B, C) template void host_gemm(const HostProduct<A, B, C>&);
+PLEAT_INSTANTIATE(float, float, float)
+PLEAT_INSTANTIATE(double, double, double)
+PLEAT_INSTANTIATE(Bf16, Bf16, Bf16)
+PLEAT_INSTANTIATE(Bf16, Bf16, float)
+PLEAT_INSTANTIATE(float, Bf16, float)
+#undef PLEAT_INSTANTIATE
+
+#define PLEAT_INSTANTIATE(T, C) \
+  template void host_gemms(const ExecSpace&, std::span<const HostProduct<T, T, C>>);
+PLEAT_INSTANTIATE(float, float)
+PLEAT_INSTANTIATE(double, double)
+PLEAT_INSTANTIATE(Bf16, Bf16)
+PLEAT_INSTANTIATE(Bf16, float)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

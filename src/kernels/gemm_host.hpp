@@ -24,29 +24,34 @@
 
 namespace pleat::kernels {
 
-/// \brief c[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, row-major.
-template <class T>
+/// \brief c[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, row-major. The sums are formed in
+/// the accumulator of C.
+template <class A, class B = A, class C = A>
 struct HostProduct {
+  using Left = A;
+  using Right = B;
+  using Result = C;
+  using Sum = Accumulator<C>;
   std::int64_t m = 0, n = 0, k = 0;
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;
-  T alpha = 1;
-  const T* a = nullptr;
+  Sum alpha = 1;
+  const A* a = nullptr;
   std::int64_t a_stride = 0;  ///< elements from one row as stored to the next
-  const T* b = nullptr;
+  const B* b = nullptr;
   std::int64_t b_stride = 0;
-  T beta = 0;
-  T* c = nullptr;
+  Sum beta = 0;
+  C* c = nullptr;
   std::int64_t c_stride = 0;
 };
 
 /// \brief One product on the calling thread, which is inside a parallel region or alone.
-template <class T>
-void host_gemm(const HostProduct<T>& product);
+template <class A, class B = A, class C = A>
+void host_gemm(const HostProduct<A, B, C>& product);
 
 /// \brief Independent products on all threads of the execution space. The split depends on
 /// the shapes and the number of threads alone, so results have the same bits every time.
-template <class T>
-void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T>> products);
+template <class T, class C = T>
+void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T, T, C>> products);
 
 }  // namespace pleat::kernels

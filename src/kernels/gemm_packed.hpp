@@ -15,6 +15,8 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <type_traits>
+#include <vector>
 
 #include "gemm_host.hpp"
 
@@ -50,6 +52,11 @@ class Workspace {
  public:
   T* a() { return a_.get(); }
   T* b() { return b_.get(); }
+  /// \brief Sums that are not rounded yet.
+  T* c(std::int64_t count) {
+    if (static_cast<std::int64_t>(c_.size()) < count) c_.resize(static_cast<std::size_t>(count));
+    return c_.data();
+  }
 
  private:
   struct Free {
@@ -65,6 +72,7 @@ class Workspace {
   }
   std::unique_ptr<T, Free> a_{allocate(Block<T>::kBlockRows)};
   std::unique_ptr<T, Free> b_{allocate(Block<T>::kBlockColumns)};
+  std::vector<T> c_;
 };
 
 /// \brief c[kRows, kColumns] = alpha a b + beta c from packed strips of length k.
@@ -125,12 +133,26 @@ struct Operand {
   }
 };
 
-/// \brief Eight runs of eight fp32 numbers, transposed and written one per `kSize` numbers.
+using Vector8 [[gnu::vector_size(32)]] = float;
+using LooseVector8 [[gnu::vector_size(32), gnu::aligned(4), gnu::may_alias]] = float;
+
+/// \brief Eight numbers as fp32.
+inline Vector8 load8(const float* source) {
+  return *reinterpret_cast<const LooseVector8*>(source);
+}
+inline Vector8 load8(const Bf16* source) {
+  using Bits8 [[gnu::vector_size(16), gnu::aligned(2), gnu::may_alias]] = std::uint16_t;
+  using Wide8 [[gnu::vector_size(32)]] = std::uint32_t;
+  const Bits8 bits = *reinterpret_cast<const Bits8*>(source);
+  return reinterpret_cast<Vector8>(__builtin_convertvector(bits, Wide8) << 16);
+}
+
+/// \brief Eight runs of eight numbers, transposed and written one per `kSize` numbers.
 /// Missing runs are null; the lanes that they would fill receive rubbish.
-template <int kSize>
-void transpose_8x8(const float* source, std::int64_t step, int runs, float* target) {
-  using V8 [[gnu::vector_size(32)]] = float;
-  using Loose8 [[gnu::vector_size(32), gnu::aligned(4), gnu::may_alias]] = float;
+template <int kSize, class S>
+void transpose_8x8(const S* source, std::int64_t step, int runs, float* target) {
+  using V8 = Vector8;
+  using Loose8 = LooseVector8;
   using Index8 [[gnu::vector_size(32)]] = std::int32_t;
   constexpr Index8 kLow = {0, 8, 1, 9, 4, 12, 5, 13}, kHigh = {2, 10, 3, 11, 6, 14, 7, 15};
   constexpr Index8 kFirst = {0, 1, 8, 9, 4, 5, 12, 13}, kSecond = {2, 3, 10, 11, 6, 7, 14, 15};
@@ -138,7 +160,7 @@ void transpose_8x8(const float* source, std::int64_t step, int runs, float* targ
   V8 row[8], pair[8], quad[8];
 #pragma GCC unroll 8
   for (int r = 0; r < 8; ++r) {
-    row[r] = r < runs ? V8(*reinterpret_cast<const Loose8*>(source + r * step)) : V8{};
+    row[r] = r < runs ? load8(source + r * step) : V8{};
   }
 #pragma GCC unroll 4
   for (int r = 0; r < 8; r += 2) {
@@ -160,8 +182,8 @@ void transpose_8x8(const float* source, std::int64_t step, int runs, float* targ
 }
 
 /// \brief One full strip whose runs are contiguous along `inner`.
-template <class T, int kSize>
-void pack_transposed(const T* source, std::int64_t step, std::int64_t inner, T* target) {
+template <int kSize, class S, class T>
+void pack_transposed(const S* source, std::int64_t step, std::int64_t inner, T* target) {
   std::int64_t p = 0;
   if constexpr (sizeof(T) == 4) {
     for (; p + 8 <= inner; p += 8) {
@@ -173,38 +195,53 @@ void pack_transposed(const T* source, std::int64_t step, std::int64_t inner, T* 
     }
   }
   for (; p < inner; ++p) {
-    for (int r = 0; r < kSize; ++r) target[p * kSize + r] = source[r * step + p];
+    for (int r = 0; r < kSize; ++r) target[p * kSize + r] = static_cast<T>(source[r * step + p]);
+  }
+}
+
+/// \brief kSize numbers that follow each other. \param last  nothing may be read or written
+/// beyond them
+template <int kSize, class S, class T>
+void copy_run(const S* source, bool last, T* target) {
+  if constexpr (std::is_same_v<S, T>) {
+    std::memcpy(target, source, kSize * sizeof(T));
+  } else if (last && kSize % 8 != 0) {
+    for (int r = 0; r < kSize; ++r) target[r] = static_cast<T>(source[r]);
+  } else {
+    for (int r = 0; r < kSize; r += 8) {
+      *reinterpret_cast<LooseVector8*>(target + r) = load8(source + r);
+    }
   }
 }
 
 /// \brief Full strips whose runs are contiguous along `strip`: a few rows at a time, so that
 /// memory is read in long runs.
-template <class T, int kSize>
-void pack_straight(const T* source, std::int64_t step, std::int64_t strips, std::int64_t inner,
+template <int kSize, class S, class T>
+void pack_straight(const S* source, std::int64_t step, std::int64_t strips, std::int64_t inner,
                    T* target) {
   constexpr std::int64_t kRun = 8;
   for (std::int64_t first = 0; first < inner; first += kRun) {
-    const std::int64_t last = std::min(inner, first + kRun);
+    const std::int64_t end = std::min(inner, first + kRun);
     for (std::int64_t strip = 0; strip < strips; ++strip) {
-      const T* const from = source + strip * kSize;
+      const S* const from = source + strip * kSize;
       T* const to = target + strip * kSize * inner;
-      for (std::int64_t p = first; p < last; ++p) {
-        std::memcpy(to + p * kSize, from + p * step, kSize * sizeof(T));
+      for (std::int64_t p = first; p < end; ++p) {
+        copy_run<kSize>(from + p * step, p + 1 == inner, to + p * kSize);
       }
     }
   }
 }
 
 /// \brief target[strip][p][r] = x(strip kSize + r, p), 0 beyond the last of `count`.
-template <class T, int kSize>
-void pack(const Operand<T>& x, std::int64_t count, std::int64_t inner, T* target) {
+template <int kSize, class S, class T>
+void pack(const Operand<S>& x, std::int64_t count, std::int64_t inner, T* target) {
   const std::int64_t strips = count / kSize;
   if (x.strip_step == 1) {
-    pack_straight<T, kSize>(x.data, x.inner_step, strips, inner, target);
+    pack_straight<kSize>(x.data, x.inner_step, strips, inner, target);
   } else {
     for (std::int64_t strip = 0; strip < strips; ++strip) {
-      pack_transposed<T, kSize>(x.at(strip * kSize, 0), x.strip_step, inner,
-                                target + strip * kSize * inner);
+      pack_transposed<kSize>(x.at(strip * kSize, 0), x.strip_step, inner,
+                             target + strip * kSize * inner);
     }
   }
   const std::int64_t left = count - strips * kSize;
@@ -212,41 +249,43 @@ void pack(const Operand<T>& x, std::int64_t count, std::int64_t inner, T* target
   T* const last = target + strips * kSize * inner;
   for (std::int64_t p = 0; p < inner; ++p) {
     for (std::int64_t r = 0; r < kSize; ++r) {
-      last[p * kSize + r] = r < left ? *x.at(strips * kSize + r, p) : T(0);
+      last[p * kSize + r] = r < left ? static_cast<T>(*x.at(strips * kSize + r, p)) : T(0);
     }
   }
 }
 
-/// \brief multiply_strips for a tile that the border of c cuts.
-template <class T>
-void multiply_border(std::int64_t k, const T* a, const T* b, T alpha, T beta, T* c,
+/// \brief multiply_strips for a tile that the border of c cuts, or that is rounded.
+template <class T, class C>
+void multiply_border(std::int64_t k, const T* a, const T* b, T alpha, T beta, C* c,
                      std::int64_t c_stride, std::int64_t rows, std::int64_t columns) {
   constexpr int kColumns = Block<T>::kColumns;
   alignas(64) T tile[kRows * kColumns];
   multiply_strips<T>(k, a, b, alpha, T(0), tile, kColumns);
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
-      T& result = c[i * c_stride + j];
-      result = tile[i * kColumns + j] + (beta == T(0) ? T(0) : beta * result);
+      C& result = c[i * c_stride + j];
+      result = C(tile[i * kColumns + j] + (beta == T(0) ? T(0) : beta * T(result)));
     }
   }
 }
 
 /// \brief All tiles of a packed block of a times a packed block of b.
-template <class T>
+template <class T, class C>
 void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k, const T* a,
-                     const T* b, T alpha, T beta, T* c, std::int64_t c_stride) {
+                     const T* b, T alpha, T beta, C* c, std::int64_t c_stride) {
   constexpr int kColumns = Block<T>::kColumns;
   for (std::int64_t j = 0; j < columns; j += kColumns) {
     const std::int64_t width = std::min<std::int64_t>(kColumns, columns - j);
     for (std::int64_t i = 0; i < rows; i += kRows) {
       const std::int64_t height = std::min<std::int64_t>(kRows, rows - i);
-      T* const tile = c + i * c_stride + j;
-      if (height == kRows && width == kColumns) {
-        multiply_strips<T>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride);
-      } else {
-        multiply_border<T>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride, height, width);
+      C* const tile = c + i * c_stride + j;
+      if constexpr (std::is_same_v<T, C>) {
+        if (height == kRows && width == kColumns) {
+          multiply_strips<T>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride);
+          continue;
+        }
       }
+      multiply_border<T, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride, height, width);
     }
   }
 }
@@ -258,14 +297,16 @@ inline std::int64_t even_block(std::int64_t total, std::int64_t limit, std::int6
   return std::min(limit, (size + unit - 1) / unit * unit);
 }
 
-/// \brief The whole product on the calling thread; m, n and k are positive.
-template <class T>
-void multiply(const HostProduct<T>& product, Workspace<T>& workspace) {
+/// \brief The product block by block; m, n and k are positive. c receives one block of the
+/// inner dimension after the other.
+template <class A, class B, class C>
+void multiply_in_place(const HostProduct<A, B, C>& product, Workspace<Accumulator<C>>& workspace) {
+  using T = Accumulator<C>;
   constexpr int kColumns = Block<T>::kColumns;
   const bool ta = product.transpose_a == Transpose::kYes;
   const bool tb = product.transpose_b == Transpose::kYes;
-  const Operand<T> a{product.a, ta ? 1 : product.a_stride, ta ? product.a_stride : 1};
-  const Operand<T> b{product.b, tb ? product.b_stride : 1, tb ? 1 : product.b_stride};
+  const Operand<A> a{product.a, ta ? 1 : product.a_stride, ta ? product.a_stride : 1};
+  const Operand<B> b{product.b, tb ? product.b_stride : 1, tb ? 1 : product.b_stride};
   const std::int64_t inner = even_block(product.k, Block<T>::kInner, 8);
   const std::int64_t rows = even_block(product.m, Block<T>::kBlockRows, kRows);
   const std::int64_t columns = even_block(product.n, Block<T>::kBlockColumns, kColumns);
@@ -274,14 +315,62 @@ void multiply(const HostProduct<T>& product, Workspace<T>& workspace) {
     for (std::int64_t p = 0; p < product.k; p += inner) {
       const std::int64_t depth = std::min(inner, product.k - p);
       const T beta = p == 0 ? product.beta : T(1);
-      pack<T, kColumns>({b.at(j, p), b.strip_step, b.inner_step}, width, depth, workspace.b());
+      pack<kColumns>(Operand<B>{b.at(j, p), b.strip_step, b.inner_step}, width, depth,
+                     workspace.b());
       for (std::int64_t i = 0; i < product.m; i += rows) {
         const std::int64_t height = std::min(rows, product.m - i);
-        pack<T, kRows>({a.at(i, p), a.strip_step, a.inner_step}, height, depth, workspace.a());
-        multiply_blocks<T>(height, width, depth, workspace.a(), workspace.b(), product.alpha,
-                           beta, product.c + i * product.c_stride + j, product.c_stride);
+        pack<kRows>(Operand<A>{a.at(i, p), a.strip_step, a.inner_step}, height, depth,
+                    workspace.a());
+        multiply_blocks<T, C>(height, width, depth, workspace.a(), workspace.b(), product.alpha,
+                              beta, product.c + i * product.c_stride + j, product.c_stride);
       }
     }
+  }
+}
+
+/// \brief The product in panels that are summed over the whole inner dimension and then
+/// rounded once.
+template <class A, class B, class C>
+void multiply_in_panels(const HostProduct<A, B, C>& product,
+                        Workspace<Accumulator<C>>& workspace) {
+  using T = Accumulator<C>;
+  constexpr std::int64_t kPanelRows = 8 * Block<T>::kBlockRows;
+  constexpr std::int64_t kPanelColumns = Block<T>::kBlockColumns;
+  for (std::int64_t i = 0; i < product.m; i += kPanelRows) {
+    for (std::int64_t j = 0; j < product.n; j += kPanelColumns) {
+      HostProduct<A, B, T> panel;
+      panel.m = std::min(kPanelRows, product.m - i);
+      panel.n = std::min(kPanelColumns, product.n - j);
+      panel.k = product.k;
+      panel.transpose_a = product.transpose_a;
+      panel.transpose_b = product.transpose_b;
+      panel.alpha = product.alpha;
+      panel.a = product.a + (panel.transpose_a == Transpose::kYes ? i : i * product.a_stride);
+      panel.a_stride = product.a_stride;
+      panel.b = product.b + (panel.transpose_b == Transpose::kYes ? j * product.b_stride : j);
+      panel.b_stride = product.b_stride;
+      panel.c = workspace.c(panel.m * panel.n);
+      panel.c_stride = panel.n;
+      multiply_in_place(panel, workspace);
+      for (std::int64_t r = 0; r < panel.m; ++r) {
+        const T* const sum = panel.c + r * panel.n;
+        C* const result = product.c + (i + r) * product.c_stride + j;
+        for (std::int64_t s = 0; s < panel.n; ++s) {
+          result[s] =
+              C(sum[s] + (product.beta == T(0) ? T(0) : product.beta * T(result[s])));
+        }
+      }
+    }
+  }
+}
+
+/// \brief The whole product on the calling thread; m, n and k are positive.
+template <class A, class B, class C>
+void multiply(const HostProduct<A, B, C>& product, Workspace<Accumulator<C>>& workspace) {
+  if (!std::is_same_v<C, Accumulator<C>> && product.k > Block<Accumulator<C>>::kInner) {
+    multiply_in_panels(product, workspace);
+  } else {
+    multiply_in_place(product, workspace);
   }
 }
 

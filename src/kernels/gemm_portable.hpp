@@ -9,42 +9,44 @@
 namespace pleat::kernels {
 
 /// \brief One work item forms one element of c; neighbouring items read neighbouring columns.
-template <class T>
+template <class T, class C>
 struct PortableGemm {
+  using A = Accumulator<T>;
   Transpose transpose_a;
   Transpose transpose_b;
-  T alpha;
+  A alpha;
   DeviceView<const T, 2> a;
   DeviceView<const T, 2> b;
-  T beta;
-  DeviceView<T, 2> c_MN;
+  A beta;
+  DeviceView<C, 2> c_MN;
   std::int64_t inner;
 
   KOKKOS_FUNCTION void operator()(const std::int64_t item) const {
     const std::int64_t columns = c_MN.extent_int(1);
     const std::int64_t row = item / columns;
     const std::int64_t column = item % columns;
-    Accumulator<T> sum = 0;
+    A sum = 0;
     for (std::int64_t k = 0; k < inner; ++k) {
       const T left = transpose_a == Transpose::kYes ? a(k, row) : a(row, k);
       const T right = transpose_b == Transpose::kYes ? b(column, k) : b(k, column);
-      sum += Accumulator<T>(left) * Accumulator<T>(right);
+      sum += A(left) * A(right);
     }
-    T& result = c_MN(row, column);
+    C& result = c_MN(row, column);
     // beta = 0 must not read c, which may hold NaN.
-    result = beta == T(0) ? T(alpha * sum) : T(alpha * sum + beta * result);
+    result = beta == A(0) ? C(alpha * sum) : C(alpha * sum + beta * A(result));
   }
 };
 
-template <class T>
-void portable_gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b, T alpha,
-                   const DeviceView<const T, 2>& a, const DeviceView<const T, 2>& b, T beta,
-                   const DeviceView<T, 2>& c_MN) {
+template <class T, class C>
+void portable_gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b,
+                   Accumulator<T> alpha, const DeviceView<const T, 2>& a,
+                   const DeviceView<const T, 2>& b, Accumulator<T> beta,
+                   const DeviceView<C, 2>& c_MN) {
   const std::int64_t inner = transpose_a == Transpose::kYes ? a.extent_int(0) : a.extent_int(1);
   const auto items = static_cast<std::int64_t>(c_MN.size());
   Kokkos::parallel_for(
       "pleat::kernels::portable_gemm", Kokkos::RangePolicy<ExecSpace>(exec, 0, items),
-      PortableGemm<T>{transpose_a, transpose_b, alpha, a, b, beta, c_MN, inner});
+      PortableGemm<T, C>{transpose_a, transpose_b, alpha, a, b, beta, c_MN, inner});
 }
 
 }  // namespace pleat::kernels

@@ -76,22 +76,58 @@ void place_pairs(const ExecSpace& exec, const DeviceView<const std::int32_t, 2>&
 
 /// \brief y = sum of the given rows, choice by choice.
 template <class View, class T>
-KOKKOS_FORCEINLINE_FUNCTION void sum_rows(const RowTeam& team, const View& y_RD,
-                                          const Index* row, Index choices, Index hidden,
-                                          T* y) {
-  static_assert(std::is_same_v<T, Accumulator<T>>, "y would round each partial sum");
+KOKKOS_FORCEINLINE_FUNCTION void add_rows(const RowTeam& team, const View& y_RD,
+                                          const Index* row, Index choices, Index first,
+                                          Index count, T* y) {
   bool empty = true;
   for (Index k = 0; k < choices; ++k) {
     if (row[k] < 0) continue;
-    const T* from = &y_RD(row[k], 0);
+    const auto* from = &y_RD(row[k], first);
     if (empty) {
-      team.for_each(hidden, [&](Index d) { y[d] = from[d]; });
+      team.for_each(count, [&](Index d) { y[d] = static_cast<T>(from[d]); });
     } else {
-      team.for_each(hidden, [&](Index d) { y[d] += from[d]; });
+      team.for_each(count, [&](Index d) { y[d] += static_cast<T>(from[d]); });
     }
     empty = false;
   }
-  if (empty) team.for_each(hidden, [&](Index d) { y[d] = T(0); });
+  if (empty) team.for_each(count, [&](Index d) { y[d] = T(0); });
+}
+
+/// \brief The same where T would round each partial sum: the sums are formed in the
+/// accumulator, element by element on a device, slab by slab on a host, for its vectors.
+template <class View, class T>
+KOKKOS_FORCEINLINE_FUNCTION void add_rows_rounded(const RowTeam& team, const View& y_RD,
+                                                  const Index* row, Index choices,
+                                                  Index hidden, T* y) {
+  using A = Accumulator<T>;
+  if constexpr (detail::kOnHost) {
+    constexpr Index kColumns = 256;
+    A sum[kColumns];
+    for (Index first = 0; first < hidden; first += kColumns) {
+      const Index count = Kokkos::min(kColumns, hidden - first);
+      add_rows(team, y_RD, row, choices, first, count, &sum[0]);
+      team.for_each(count, [&](Index d) { y[first + d] = static_cast<T>(sum[d]); });
+    }
+  } else {
+    team.for_each(hidden, [&](Index d) {
+      A sum = 0;
+      for (Index k = 0; k < choices; ++k) {
+        if (row[k] >= 0) sum += static_cast<A>(y_RD(row[k], d));
+      }
+      y[d] = static_cast<T>(sum);
+    });
+  }
+}
+
+template <class View, class T>
+KOKKOS_FORCEINLINE_FUNCTION void sum_rows(const RowTeam& team, const View& y_RD,
+                                          const Index* row, Index choices, Index hidden,
+                                          T* y) {
+  if constexpr (std::is_same_v<T, Accumulator<T>>) {
+    add_rows(team, y_RD, row, choices, 0, hidden, y);
+  } else {
+    add_rows_rounded(team, y_RD, row, choices, hidden, y);
+  }
 }
 
 }  // namespace
@@ -287,6 +323,7 @@ void gather_rows(const ExecSpace& exec, const DeviceView<const std::int64_t, 1>&
 
 PLEAT_INSTANTIATE_PERMUTE(float)
 PLEAT_INSTANTIATE_PERMUTE(double)
+PLEAT_INSTANTIATE_PERMUTE(Bf16)
 #undef PLEAT_INSTANTIATE_PERMUTE
 
 }  // namespace pleat::kernels

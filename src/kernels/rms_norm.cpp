@@ -97,7 +97,8 @@ void rms_norm_backward(const ExecSpace& exec, const DeviceView<const T, 2>& x_TD
                        const DeviceView<const T, 1>& w_D,
                        const DeviceView<const Accumulator<T>, 1>& inverse_rms_T,
                        const DeviceView<const T, 2>& dy_TD, Arena& scratch,
-                       const DeviceView<T, 2>& dx_TD, const DeviceView<T, 1>& dw_D) {
+                       const DeviceView<T, 2>& dx_TD,
+                       const DeviceView<Gradient<T>, 1>& dw_D) {
   using A = Accumulator<T>;
   constexpr const char* kLabel = "pleat::kernels::rms_norm_backward";
   const Index tokens = x_TD.extent(0);
@@ -133,7 +134,7 @@ void rms_norm_backward(const ExecSpace& exec, const DeviceView<const T, 2>& x_TD
           });
         }
       });
-  detail::add_partial_rows<A, T>(kLabel, exec, partial_BD, dw_D);
+  detail::add_partial_rows<A, Gradient<T>>(kLabel, exec, partial_BD, dw_D);
 }
 
 template <class T>
@@ -165,7 +166,7 @@ void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head,
                             const DeviceView<const T, 1>& w_d, double eps,
                             const DeviceView<const T, 2>& raw_TQ, Arena& scratch,
                             const DeviceView<T, 2>& dqkv_TQ,
-                            const DeviceView<T, 1>& dw_d) {
+                            const DeviceView<Gradient<T>, 1>& dw_d) {
   using A = Accumulator<T>;
   constexpr const char* kLabel = "pleat::kernels::head_rms_norm_backward";
   const Index tokens = raw_TQ.extent(0);
@@ -201,7 +202,7 @@ void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head,
           }
         }
       });
-  detail::add_partial_rows<A, T>(kLabel, exec, partial_Bd, dw_d);
+  detail::add_partial_rows<A, Gradient<T>>(kLabel, exec, partial_Bd, dw_d);
 }
 
 #define PLEAT_INSTANTIATE_RMS_NORM(T)                                                    \
@@ -211,7 +212,7 @@ void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head,
   template void rms_norm_backward<T>(                                                    \
       const ExecSpace&, const DeviceView<const T, 2>&, const DeviceView<const T, 1>&,    \
       const DeviceView<const Accumulator<T>, 1>&, const DeviceView<const T, 2>&, Arena&, \
-      const DeviceView<T, 2>&, const DeviceView<T, 1>&);                                 \
+      const DeviceView<T, 2>&, const DeviceView<Gradient<T>, 1>&);                       \
   template void add_rms_norm_forward<T>(                                                 \
       const ExecSpace&, const DeviceView<const T, 2>&, const DeviceView<const T, 1>&,    \
       double, const DeviceView<T, 2>&, const DeviceView<T, 2>&,                          \
@@ -222,10 +223,11 @@ void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head,
   template void head_rms_norm_backward<T>(                                               \
       const ExecSpace&, std::int64_t, std::int64_t, std::int64_t,                        \
       const DeviceView<const T, 1>&, double, const DeviceView<const T, 2>&, Arena&,      \
-      const DeviceView<T, 2>&, const DeviceView<T, 1>&);
+      const DeviceView<T, 2>&, const DeviceView<Gradient<T>, 1>&);
 
 PLEAT_INSTANTIATE_RMS_NORM(float)
 PLEAT_INSTANTIATE_RMS_NORM(double)
+PLEAT_INSTANTIATE_RMS_NORM(Bf16)
 #undef PLEAT_INSTANTIATE_RMS_NORM
 
 }  // namespace pleat::kernels

@@ -15,8 +15,9 @@ RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
                head_dim);
   const auto rows = static_cast<std::int64_t>(positions.size());
   const std::int64_t half = head_dim / 2;
-  RopeTables<T> tables{DeviceView<T, 2>("pleat::kernels::rope_cos", rows, half),
-                       DeviceView<T, 2>("pleat::kernels::rope_sin", rows, half)};
+  using A = Accumulator<T>;
+  RopeTables<T> tables{DeviceView<A, 2>("pleat::kernels::rope_cos", rows, half),
+                       DeviceView<A, 2>("pleat::kernels::rope_sin", rows, half)};
   const auto cos_Sd = Kokkos::create_mirror_view(tables.cos_Sd);
   const auto sin_Sd = Kokkos::create_mirror_view(tables.sin_Sd);
   for (std::int64_t i = 0; i < half; ++i) {
@@ -25,8 +26,8 @@ RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
     for (std::int64_t s = 0; s < rows; ++s) {
       const double angle =
           static_cast<double>(positions[static_cast<std::size_t>(s)]) * frequency;
-      cos_Sd(s, i) = static_cast<T>(std::cos(angle));
-      sin_Sd(s, i) = static_cast<T>(std::sin(angle));
+      cos_Sd(s, i) = static_cast<A>(std::cos(angle));
+      sin_Sd(s, i) = static_cast<A>(std::sin(angle));
     }
   }
   Kokkos::deep_copy(tables.cos_Sd, cos_Sd);
@@ -56,7 +57,8 @@ void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>
                qkv_TQ.extent(1));
   const auto cos_Sd = tables.cos_Sd;
   const auto sin_Sd = tables.sin_Sd;
-  const T sign = rotation == Rotation::kForward ? T(1) : T(-1);
+  using A = Accumulator<T>;
+  const A sign = rotation == Rotation::kForward ? A(1) : A(-1);
   // One work item is one head of one token: long enough to vectorise over the pairs.
   const std::int64_t items = qkv_TQ.extent_int(0) * rotated_heads;
   Kokkos::parallel_for(
@@ -67,18 +69,18 @@ void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>
         const std::int64_t position = token % sequence;
         T* const low = &qkv_TQ(token, head * head_dim);
         T* const high = low + half;
-        const T* const cosine = &cos_Sd(position, 0);
-        const T* const sine = &sin_Sd(position, 0);
+        const A* const cosine = &cos_Sd(position, 0);
+        const A* const sine = &sin_Sd(position, 0);
 #ifdef KOKKOS_ENABLE_PRAGMA_IVDEP
 #pragma GCC ivdep
 #endif
         for (std::int64_t i = 0; i < half; ++i) {
-          const T x = low[i];
-          const T y = high[i];
-          const T c = cosine[i];
-          const T s = sign * sine[i];
-          low[i] = x * c - y * s;
-          high[i] = y * c + x * s;
+          const A x = static_cast<A>(low[i]);
+          const A y = static_cast<A>(high[i]);
+          const A c = cosine[i];
+          const A s = sign * sine[i];
+          low[i] = static_cast<T>(x * c - y * s);
+          high[i] = static_cast<T>(y * c + x * s);
         }
       });
 }
@@ -92,6 +94,7 @@ void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>
                                  const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::kernels

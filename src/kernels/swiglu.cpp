@@ -92,6 +92,7 @@ void swiglu_backward(const ExecSpace& exec, const DeviceView<const T, 2>& gate_u
 
 PLEAT_INSTANTIATE_SWIGLU(float)
 PLEAT_INSTANTIATE_SWIGLU(double)
+PLEAT_INSTANTIATE_SWIGLU(Bf16)
 #undef PLEAT_INSTANTIATE_SWIGLU
 
 }  // namespace pleat::kernels

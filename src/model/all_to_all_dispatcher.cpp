@@ -172,5 +172,7 @@ template std::unique_ptr<const Dispatcher<float>> make_all_to_all_dispatcher<flo
     std::int64_t, const comm::Grid&, std::int64_t);
 template std::unique_ptr<const Dispatcher<double>> make_all_to_all_dispatcher<double>(
     std::int64_t, const comm::Grid&, std::int64_t);
+template std::unique_ptr<const Dispatcher<Bf16>> make_all_to_all_dispatcher<Bf16>(
+    std::int64_t, const comm::Grid&, std::int64_t);
 
 }  // namespace pleat::model

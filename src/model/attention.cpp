@@ -47,7 +47,7 @@ template <class T>
 void heads_backward(const Context& context, const AttentionSetup<T>& setup,
                     const MicroBatch& batch, const BlockTensors<T>& weights,
                     const AttentionActivations<T>& activations, const DeviceView<T, 2>& do_UO,
-                    const BlockTensors<T>& gradients, const DeviceView<T, 2>& dqkv_UQ) {
+                    const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dqkv_UQ) {
   const plan::ModelConfig& part = setup.part;
   attend_backward<T>(context, part, batch, setup.exchange, activations.qkv_UQ,
                      activations.o_UO, activations.lse_HU, do_UO, dqkv_UQ);
@@ -84,8 +84,8 @@ void attention_forward(const Context& context, const AttentionSetup<T>& setup,
   {
     const ArenaScope scope(context.scratch);
     const auto normed_UD = gather_rows<T>(context, activations.normed_TD, context.scratch);
-    kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), normed_UD,
-                     weights.qkv_QD, T(0), activations.qkv_UQ);
+    kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, 1, normed_UD,
+                     weights.qkv_QD, 0, activations.qkv_UQ);
   }
   if (part.qkv_bias) {
     kernels::add_bias<T>(context.exec, weights.qkv_bias_Q, activations.qkv_UQ);
@@ -95,8 +95,8 @@ void attention_forward(const Context& context, const AttentionSetup<T>& setup,
   const ArenaScope scope(context.scratch);
   run_core<T>(context, setup, batch, context.inner(), activations);
   Kokkos::deep_copy(context.exec, y_TD, x_TD);
-  const RowSum<T> sum(context, T(1), y_TD);
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), activations.o_UO,
+  const RowSum<T> sum(context, 1, y_TD);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, 1, activations.o_UO,
                    weights.out_DO, sum.beta(), sum.target_UD());
   sum.finish();
 }
@@ -105,7 +105,7 @@ template <class T>
 void attention_backward(const Context& context, const AttentionSetup<T>& setup,
                         const MicroBatch& batch, const BlockTensors<T>& weights,
                         const AttentionActivations<T>& activations,
-                        const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
+                        const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dx_TD) {
   const PhaseScope phase(context.times, Phase::kAttention);
   const ArenaScope scope(context.scratch);
   const plan::ModelConfig& part = setup.part;
@@ -118,19 +118,19 @@ void attention_backward(const Context& context, const AttentionSetup<T>& setup,
     const ArenaScope outputs(context.scratch);
     const auto dy_UD = gather_rows<T>(context, dx_TD, context.scratch);
     const auto do_UO = context.scratch.take<T>(rows, part.q_size());
-    kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dy_UD, weights.out_DO,
-                     T(0), do_UO);
-    kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dy_UD, known.o_UO,
-                     T(1), gradients.out_DO);
+    kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dy_UD, weights.out_DO,
+                     0, do_UO);
+    kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dy_UD, known.o_UO,
+                     1, gradients.out_DO);
     heads_backward<T>(context, setup, batch, weights, known, do_UO, gradients, dqkv_UQ);
   }
   const auto dnormed_TD = context.scratch.take<T>(batch.tokens(), part.hidden);
   const auto normed_UD = gather_rows<T>(context, known.normed_TD, context.scratch);
-  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dqkv_UQ, normed_UD,
-                   T(1), gradients.qkv_QD);
+  kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dqkv_UQ, normed_UD,
+                   1, gradients.qkv_QD);
   {
-    const RowSum<T> sum(context, T(0), dnormed_TD);
-    kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dqkv_UQ,
+    const RowSum<T> sum(context, 0, dnormed_TD);
+    kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dqkv_UQ,
                      weights.qkv_QD, sum.beta(), sum.target_UD());
     sum.finish();
   }
@@ -146,9 +146,11 @@ void attention_backward(const Context& context, const AttentionSetup<T>& setup,
                                      const DeviceView<T, 2>&);                             \
   template void attention_backward<T>(                                                     \
       const Context&, const AttentionSetup<T>&, const MicroBatch&, const BlockTensors<T>&, \
-      const AttentionActivations<T>&, const BlockTensors<T>&, const DeviceView<T, 2>&);
+      const AttentionActivations<T>&, const BlockTensors<Gradient<T>>&,                    \
+      const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

@@ -27,7 +27,7 @@ void block_forward(const Context& context, const BlockSetup<T>& setup, std::int6
   } else {
     const PhaseScope phase(context.times, Phase::kDenseFfn);
     feed_forward<T>(context, weights.dense, activations.normed_TD, activations.dense,
-                    T(1), y_TD);
+                    1, y_TD);
   }
 }
 
@@ -36,7 +36,7 @@ void block_backward(const Context& context, const BlockSetup<T>& setup,
                     std::int64_t layer, const MicroBatch& batch,
                     const BlockTensors<T>& weights,
                     const BlockActivations<T>& activations, double router_loss_scale,
-                    const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
+                    const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dx_TD) {
   const plan::ModelConfig& config = setup.part;
   {
     const ArenaScope scope(context.scratch);
@@ -47,7 +47,7 @@ void block_backward(const Context& context, const BlockSetup<T>& setup,
     } else {
       const PhaseScope phase(context.times, Phase::kDenseFfn);
       feed_forward_backward<T>(context, weights.dense, activations.normed_TD,
-                               activations.dense, dx_TD, gradients.dense, T(0),
+                               activations.dense, dx_TD, gradients.dense, 0,
                                dnormed_TD);
     }
     kernels::rms_norm_backward<T>(context.exec, activations.middle_TD, weights.ffn_norm_D,
@@ -66,9 +66,11 @@ void block_backward(const Context& context, const BlockSetup<T>& setup,
   template void block_backward<T>(const Context&, const BlockSetup<T>&, std::int64_t, \
                                   const MicroBatch&, const BlockTensors<T>&,          \
                                   const BlockActivations<T>&, double,                 \
-                                  const BlockTensors<T>&, const DeviceView<T, 2>&);
+                                  const BlockTensors<Gradient<T>>&,                   \
+                                  const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

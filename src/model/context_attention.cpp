@@ -286,6 +286,7 @@ void attend_backward(const Context& context, const plan::ModelConfig& part,
       const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

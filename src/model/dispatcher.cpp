@@ -49,5 +49,7 @@ template std::unique_ptr<const Dispatcher<float>> make_dispatcher<float>(
     plan::DispatcherKind, std::int64_t, const comm::Grid&, std::int64_t);
 template std::unique_ptr<const Dispatcher<double>> make_dispatcher<double>(
     plan::DispatcherKind, std::int64_t, const comm::Grid&, std::int64_t);
+template std::unique_ptr<const Dispatcher<Bf16>> make_dispatcher<Bf16>(
+    plan::DispatcherKind, std::int64_t, const comm::Grid&, std::int64_t);
 
 }  // namespace pleat::model

@@ -68,5 +68,7 @@ template std::unique_ptr<const Dispatcher<float>> make_local_dispatcher<float>(
     std::int64_t);
 template std::unique_ptr<const Dispatcher<double>> make_local_dispatcher<double>(
     std::int64_t);
+template std::unique_ptr<const Dispatcher<Bf16>> make_local_dispatcher<Bf16>(
+    std::int64_t);
 
 }  // namespace pleat::model

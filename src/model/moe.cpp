@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/model/moe.hpp"
 
-#include <type_traits>
-
 #include "pleat/kernels/elementwise.hpp"
 #include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/swiglu.hpp"
 #include "pleat/model/drop.hpp"
+#include "rounding.hpp"
 
 namespace pleat::model {
 namespace {
@@ -136,8 +135,8 @@ void drop(const Context& context, const plan::MoeConfig& moe, const MicroBatch& 
   activations.sent_TK = activations.index_TK;
   if (!moe.drop.active()) return;
   activations.sent_TK = context.saved.take<std::int32_t>(batch.tokens(), moe.top_k);
-  drop_over_capacity<T>(context, moe, batch, activations.index_TK, activations.weight_TK,
-                        activations.sent_TK);
+  drop_over_capacity<Accumulator<T>>(context, moe, batch, activations.index_TK,
+                                     activations.weight_TK, activations.sent_TK);
   if (sums == nullptr) return;
   count_dropped(context.exec, activations.index_TK, activations.sent_TK, context.scratch,
                 sums->dropped);
@@ -150,7 +149,6 @@ void route(const Context& context, const plan::ModelConfig& config,
            const DeviceView<const T, 2>& x_TD, MoeActivations<T>& activations,
            const LayerSums* sums) {
   using A = Accumulator<T>;
-  static_assert(std::is_same_v<A, T>, "narrower types convert the logits here");
   const PhaseScope phase(context.times, Phase::kRouter);
   const plan::MoeConfig& moe = config.moe;
   const auto tokens = batch.tokens();
@@ -158,11 +156,15 @@ void route(const Context& context, const plan::ModelConfig& config,
   activations.scores_TE = context.saved.take<A>(tokens, moe.experts);
   activations.index_TK = context.saved.take<std::int32_t>(tokens, moe.top_k);
   activations.weight_TK = context.saved.take<A>(tokens, moe.top_k);
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_TD,
-                   weights.router_ED, T(0), activations.logits_TE);
-  kernels::router_forward<A>(context.exec, router_options(moe), activations.logits_TE,
-                             weights.router_bias_E, batch.real_T, activations.scores_TE,
-                             activations.index_TK, activations.weight_TK);
+  kernels::gemm<T, A>(context.exec, Transpose::kNo, Transpose::kYes, 1, x_TD,
+                      weights.router_ED, 0, activations.logits_TE);
+  {
+    const ArenaScope scope(context.scratch);
+    kernels::router_forward<A>(context.exec, router_options(moe), activations.logits_TE,
+                               widened<T>(context, weights.router_bias_E), batch.real_T,
+                               activations.scores_TE, activations.index_TK,
+                               activations.weight_TK);
+  }
   if (sums != nullptr) sum_statistics<T>(context, moe, batch, activations, *sums);
   drop<T>(context, moe, batch, activations, sums);
 }
@@ -182,8 +184,8 @@ void project_up(const Context& context, const Dispatcher<T>& dispatcher,
     dispatcher.dispatch(context.exec, record, x_TD, context.scratch, x_RD, meanwhile);
   }
   const PhaseScope phase(context.times, Phase::kExperts);
-  kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), x_RD,
-                                weights.w13_E2FD, T(0), activations.gate_up_R2F,
+  kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, 1, x_RD,
+                                weights.w13_E2FD, 0, activations.gate_up_R2F,
                                 record.offsets());
 }
 
@@ -213,8 +215,8 @@ void routed_forward(const Context& context, const Dispatcher<T>& dispatcher,
     const auto h_RF = context.scratch.take<T>(record.rows, weights.w2_EDF.extent(2));
     kernels::swiglu_forward<T>(context.exec, activations.gate_up_R2F,
                                activations.weight_R, h_RF);
-    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, T(1), h_RF,
-                                  weights.w2_EDF, T(0), y_RD, record.offsets());
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, 1, h_RF,
+                                  weights.w2_EDF, 0, y_RD, record.offsets());
   }
   const PhaseScope phase(context.times, Phase::kDispatch);
   const auto routed_TD = context.scratch.take<T>(x_TD.extent(0), x_TD.extent(1));
@@ -229,14 +231,14 @@ void shared_forward(const Context& context, const plan::ModelConfig& config,
                     MoeActivations<T>& activations, const DeviceView<T, 2>& y_TD) {
   const PhaseScope phase(context.times, Phase::kDenseFfn);
   if (!config.moe.shared_gate) {
-    feed_forward<T>(context, weights.shared, x_TD, activations.shared, T(1), y_TD);
+    feed_forward<T>(context, weights.shared, x_TD, activations.shared, 1, y_TD);
     return;
   }
   activations.shared_gate_T1 = context.saved.take<T>(x_TD.extent(0), 1);
   activations.shared_out_TD = context.saved.take<T>(x_TD.extent(0), x_TD.extent(1));
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, T(1), x_TD,
-                   weights.shared_gate_1D, T(0), activations.shared_gate_T1);
-  feed_forward<T>(context, weights.shared, x_TD, activations.shared, T(0),
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, 1, x_TD,
+                   weights.shared_gate_1D, 0, activations.shared_gate_T1);
+  feed_forward<T>(context, weights.shared, x_TD, activations.shared, 0,
                   activations.shared_out_TD);
   kernels::add_sigmoid_gated<T>(context.exec, activations.shared_gate_T1,
                                 activations.shared_out_TD, y_TD);
@@ -248,7 +250,7 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
                      const MoeActivations<T>& activations,
                      const DeviceView<const T, 2>& dy_TD,
-                     const BlockTensors<T>& gradients,
+                     const BlockTensors<Gradient<T>>& gradients,
                      const DeviceView<Accumulator<T>, 2>& dweight_TK,
                      const DeviceView<T, 2>& dx_TD) {
   const ArenaScope scope(context.scratch);
@@ -266,12 +268,12 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
   }
   {
     const PhaseScope phase(context.times, Phase::kExperts);
-    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, T(1), row_RD,
-                                  weights.w2_EDF, T(0), dh_RF, record.offsets());
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, 1, row_RD,
+                                  weights.w2_EDF, 0, dh_RF, record.offsets());
     // In place: gate_up becomes its gradient, dh becomes h.
     kernels::swiglu_backward<T>(context.exec, known.gate_up_R2F, known.weight_R, dh_RF,
                                 known.gate_up_R2F, dh_RF, dweight_R);
-    kernels::grouped_gemm_weights<T>(context.exec, T(1), row_RD, dh_RF, T(1),
+    kernels::grouped_gemm_weights<T>(context.exec, 1, row_RD, dh_RF, 1,
                                      gradients.w2_EDF, record.offsets());
   }
   {
@@ -282,10 +284,10 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
   }
   {
     const PhaseScope phase(context.times, Phase::kExperts);
-    kernels::grouped_gemm_weights<T>(context.exec, T(1), known.gate_up_R2F, row_RD, T(1),
+    kernels::grouped_gemm_weights<T>(context.exec, 1, known.gate_up_R2F, row_RD, 1,
                                      gradients.w13_E2FD, record.offsets());
-    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, T(1), known.gate_up_R2F,
-                                  weights.w13_E2FD, T(0), row_RD, record.offsets());
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, 1, known.gate_up_R2F,
+                                  weights.w13_E2FD, 0, row_RD, record.offsets());
   }
   const PhaseScope phase(context.times, Phase::kDispatch);
   dispatcher.combine(context.exec, record, row_RD, context.scratch, dx_TD);
@@ -298,7 +300,7 @@ void route_backward(const Context& context, const plan::ModelConfig& config,
                     const DeviceView<const T, 2>& x_TD,
                     const MoeActivations<T>& activations, double router_loss_scale,
                     const DeviceView<const Accumulator<T>, 2>& dweight_TK,
-                    const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
+                    const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dx_TD) {
   using A = Accumulator<T>;
   const PhaseScope phase(context.times, Phase::kRouter);
   const ArenaScope scope(context.scratch);
@@ -312,10 +314,11 @@ void route_backward(const Context& context, const plan::ModelConfig& config,
                                        activations.logits_TE, activations.scores_TE,
                                        batch.real_T, activations.statistics, dlogits_TE);
   }
-  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dlogits_TE, x_TD,
-                   T(1), gradients.router_ED);
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dlogits_TE,
-                   weights.router_ED, T(1), dx_TD);
+  const auto rounded_TE = rounded<T>(context, dlogits_TE);
+  kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, rounded_TE,
+                                x_TD, 1, gradients.router_ED);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, rounded_TE,
+                   weights.router_ED, 1, dx_TD);
 }
 
 /// dx_TD += through the shared expert and its gate.
@@ -324,11 +327,11 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
                      const MoeActivations<T>& activations,
                      const DeviceView<const T, 2>& dy_TD,
-                     const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD) {
+                     const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dx_TD) {
   const PhaseScope phase(context.times, Phase::kDenseFfn);
   if (!config.moe.shared_gate) {
     feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dy_TD,
-                             gradients.shared, T(1), dx_TD);
+                             gradients.shared, 1, dx_TD);
     return;
   }
   const ArenaScope scope(context.scratch);
@@ -336,12 +339,12 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
   const auto dgate_T1 = context.scratch.take<T>(x_TD.extent(0), 1);
   kernels::sigmoid_gated_backward<T>(context.exec, activations.shared_gate_T1,
                                      activations.shared_out_TD, dy_TD, dout_TD, dgate_T1);
-  kernels::gemm<T>(context.exec, Transpose::kYes, Transpose::kNo, T(1), dgate_T1, x_TD,
-                   T(1), gradients.shared_gate_1D);
-  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, T(1), dgate_T1,
-                   weights.shared_gate_1D, T(1), dx_TD);
+  kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dgate_T1,
+                                x_TD, 1, gradients.shared_gate_1D);
+  kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dgate_T1,
+                   weights.shared_gate_1D, 1, dx_TD);
   feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dout_TD,
-                           gradients.shared, T(1), dx_TD);
+                           gradients.shared, 1, dx_TD);
 }
 
 }  // namespace
@@ -367,7 +370,7 @@ void moe_backward(const Context& context, const MoeSetup<T>& setup,
                   const MicroBatch& batch, const BlockTensors<T>& weights,
                   const DeviceView<const T, 2>& x_TD,
                   const MoeActivations<T>& activations, double router_loss_scale,
-                  const DeviceView<const T, 2>& dy_TD, const BlockTensors<T>& gradients,
+                  const DeviceView<const T, 2>& dy_TD, const BlockTensors<Gradient<T>>& gradients,
                   const DeviceView<T, 2>& dx_TD) {
   const ArenaScope scope(context.scratch);
   const auto dweight_TK =
@@ -390,9 +393,11 @@ void moe_backward(const Context& context, const MoeSetup<T>& setup,
   template void moe_backward<T>(                                                      \
       const Context&, const MoeSetup<T>&, const MicroBatch&, const BlockTensors<T>&,  \
       const DeviceView<const T, 2>&, const MoeActivations<T>&, double,                \
-      const DeviceView<const T, 2>&, const BlockTensors<T>&, const DeviceView<T, 2>&);
+      const DeviceView<const T, 2>&, const BlockTensors<Gradient<T>>&,                \
+      const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

@@ -344,6 +344,7 @@ ModelTensors<T> bind_tensors(const Placement& p, const tensor::FlatTensors<T>& t
                                            const std::vector<tensor::FlatTensors<T>>&);
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

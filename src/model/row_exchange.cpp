@@ -174,6 +174,7 @@ void RowExchange::from_experts(
       const;
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

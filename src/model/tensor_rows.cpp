@@ -23,7 +23,7 @@ DeviceView<const T, 2> gather_rows(const Context& context, const DeviceView<cons
 }
 
 template <class T>
-RowSum<T>::RowSum(const Context& context, T beta, const DeviceView<T, 2>& y_TD)
+RowSum<T>::RowSum(const Context& context, A beta, const DeviceView<T, 2>& y_TD)
     : context_(context),
       scope_(context.scratch),
       parallel_(is_tensor_parallel(context)),
@@ -38,11 +38,11 @@ RowSum<T>::RowSum(const Context& context, T beta, const DeviceView<T, 2>& y_TD)
 template <class T>
 void RowSum<T>::finish() const {
   if (!parallel_) return;
-  if (beta_ == T(0)) {
+  if (beta_ == A(0)) {
     tensor_group(context_).reduce_scatter(flat(target_UD_), flat(y_TD_));
     return;
   }
-  PLEAT_ASSERT(beta_ == T(1), "a row sum replaces or adds");
+  PLEAT_ASSERT(beta_ == A(1), "a row sum replaces or adds");
   const auto sum_TD = context_.scratch.take<T>(y_TD_.extent(0), y_TD_.extent(1));
   tensor_group(context_).reduce_scatter(flat(target_UD_), flat(sum_TD));
   kernels::add_in_place<T>(context_.exec, sum_TD, y_TD_);
@@ -54,6 +54,7 @@ void RowSum<T>::finish() const {
   template class RowSum<T>;
 PLEAT_INSTANTIATE(float)
 PLEAT_INSTANTIATE(double)
+PLEAT_INSTANTIATE(Bf16)
 #undef PLEAT_INSTANTIATE
 
 }  // namespace pleat::model

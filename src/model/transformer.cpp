@@ -112,7 +112,7 @@ template <class T>
 void Transformer<T>::embed(const Context& context, Flight<T>& flight,
                            const ModelTensors<T>& weights) {
   const PhaseScope phase(times_, Phase::kEmbedding);
-  const RowSum<T> sum(context, T(0), flight.input_TD);
+  const RowSum<T> sum(context, 0, flight.input_TD);
   kernels::embedding_forward<T>(context.exec, placement_.vocab.first, flight.batch.tokens_U,
                                 weights.embedding_VD, sum.target_UD());
   sum.finish();
@@ -227,7 +227,7 @@ void Transformer<T>::backward_layer(const ExecSpace& exec, Flight<T>& flight,
 
 template <class T>
 void Transformer<T>::embed_backward(const Context& context, const Flight<T>& flight,
-                                    const ModelTensors<T>& gradients,
+                                    const ModelTensors<Gradient<T>>& gradients,
                                     const DeviceView<T, 2>& dx_TD) {
   const PhaseScope phase(times_, Phase::kEmbedding);
   const ArenaScope scope(context.scratch);
@@ -253,7 +253,7 @@ void Transformer<T>::backward(const ExecSpace& exec, Flight<T>& flight,
 template <class T>
 void Transformer<T>::forward_backward(const ExecSpace& exec, const MicroBatch& batch,
                                       const LossScales& scales, const ModelTensors<T>& weights,
-                                      const ModelTensors<T>& gradients, const StepSums& sums) {
+                                      const ModelTensors<Gradient<T>>& gradients, const StepSums& sums) {
   const StepTensors<T> step{weights, gradients, sums, {}};
   begin(own_, 0, batch, scales);
   forward(exec, own_, step, true);
@@ -263,20 +263,23 @@ void Transformer<T>::forward_backward(const ExecSpace& exec, const MicroBatch& b
 template <class T>
 void Transformer<T>::evaluate(const ExecSpace& exec, const MicroBatch& batch,
                               const ModelTensors<T>& weights, const StepSums& sums) {
+  const ModelTensors<Gradient<T>> no_gradients;
   begin(own_, 0, batch, {});
-  forward(exec, own_, {weights, weights, sums, {}}, false);
+  forward(exec, own_, {weights, no_gradients, sums, {}}, false);
 }
 
 template <class T>
 void Transformer<T>::logits(const ExecSpace& exec, const MicroBatch& batch,
-                            const ModelTensors<T>& weights, const DeviceView<T, 2>& logits_TV) {
+                            const ModelTensors<T>& weights,
+                            const DeviceView<Accumulator<T>, 2>& logits_TV) {
   PLEAT_ASSERT(grid_.shape().ranks() == 1, "logits of the whole vocabulary need one rank");
   begin(own_, 0, batch, {});
   const Context kept = context(exec, own_, own_.kept, recompute_);
   embed(kept, own_, weights);
   run_blocks(exec, own_, weights, nullptr, {});
-  kernels::gemm<T>(exec, Transpose::kNo, Transpose::kYes, T(1), final_norm(kept, own_, weights),
-                   weights.head_VD, T(0), logits_TV);
+  kernels::gemm<T, Accumulator<T>>(exec, Transpose::kNo, Transpose::kYes, 1,
+                                   final_norm(kept, own_, weights), weights.head_VD, 0,
+                                   logits_TV);
 }
 
 template <class T>
@@ -298,5 +301,6 @@ std::int64_t Transformer<T>::first_non_finite(const ExecSpace& exec,
 
 template class Transformer<float>;
 template class Transformer<double>;
+template class Transformer<Bf16>;
 
 }  // namespace pleat::model

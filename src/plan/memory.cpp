@@ -23,9 +23,15 @@ constexpr double kProgramBytes = 40.0 * 1024 * 1024;
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
+/// Bytes of a gradient, a moment, a statistic: fp32 at least.
+double wide_bytes(const MemoryRequest& request) {
+  return std::max(4.0, real(request.scalar_bytes));
+}
+
 /// The extents on one rank.
 struct Extents {
   double t, u, r, k, d, q, o, h, c, e, f, g_dense, g_shared, vocab;
+  double wide;       ///< scalars that a statistic takes the place of
   bool qk_norm, shared_gate;
   bool cuts_rows;   ///< tensor > 1: rows are gathered and results scattered
   bool sends_rows;  ///< expert * expert_tensor > 1
@@ -53,6 +59,7 @@ Extents extents_of(const ModelConfig& config, const MemoryRequest& request) {
   x.g_dense = real(config.ffn) / tensor;
   x.g_shared = real(config.moe.shared_ffn) / tensor;
   x.vocab = real((config.vocab + map.tensor - 1) / map.tensor);
+  x.wide = wide_bytes(request) / real(request.scalar_bytes);
   x.qk_norm = config.qk_norm;
   x.shared_gate = config.moe.shared_gate;
   x.cuts_rows = map.tensor > 1;
@@ -61,20 +68,25 @@ Extents extents_of(const ModelConfig& config, const MemoryRequest& request) {
   return x;
 }
 
+/// A logit of head or router in scalars: it is wide, and where that is more than one scalar, its
+/// gradient is rounded beside it.
+double logit_scalars(const Extents& x) { return x.wide > 1.0 ? x.wide + 1.0 : 1.0; }
+
 /// What `selective` computes again: attention core and the gate and up projections.
 double inner_elements(const Extents& x, bool is_moe) {
-  const double attention = x.u * (x.o + x.h);
+  const double attention = x.u * (x.o + x.wide * x.h);
   if (!is_moe) return attention + 2.0 * x.u * x.g_dense;
   return attention + 2.0 * x.r * x.f + 2.0 * x.u * x.g_shared;
 }
 
 /// What every mode but `full` keeps of a block, its output not counted.
 double outer_elements(const Extents& x, bool is_moe, double scalar_bytes) {
-  const double attention = x.t * (x.d + 1.0) + x.u * x.q * (x.qk_norm ? 2.0 : 1.0);
-  const double middle = x.t * (2.0 * x.d + 1.0);
+  const double attention = x.t * (x.d + x.wide) + x.u * x.q * (x.qk_norm ? 2.0 : 1.0);
+  const double middle = x.t * (2.0 * x.d + x.wide);
   if (!is_moe) return attention + middle;
   // Logits, scores, weights; indices in 4 bytes, the permutation twice in 8.
-  const double router = x.t * (2.0 * x.e + x.k) + x.r + (20.0 * x.t * x.k) / scalar_bytes;
+  const double router = x.wide * (x.t * (2.0 * x.e + x.k) + x.r) +
+                        (20.0 * x.t * x.k) / scalar_bytes;
   const double gate = x.shared_gate ? x.t * (x.d + 1.0) : 0.0;
   return attention + middle + router + gate;
 }
@@ -90,20 +102,21 @@ double swiglu_scratch(const Extents& x, double g, bool again) {
 double feed_forward_scratch(const Extents& x, bool is_moe, bool again) {
   if (!is_moe) return x.t * x.d + swiglu_scratch(x, x.g_dense, again);
   // Rows wait in a buffer of their own until they are sent.
-  const double routed = x.r * (x.d + x.f + 1.0 + (again ? 2.0 * x.f : 0.0)) +
+  const double routed = x.r * (x.d + x.f + x.wide + (again ? 2.0 * x.f : 0.0)) +
                         (x.sends_rows ? x.t * x.k * x.d : 0.0);
   const double shared =
       swiglu_scratch(x, x.g_shared, again) + (x.shared_gate ? x.t * (x.d + 1.0) : 0.0);
-  return x.t * (x.d + x.k) + std::max({routed, shared, x.t * x.e});
+  const double router = x.t * x.e * logit_scalars(x);
+  return x.t * (x.d + x.wide * x.k) + std::max({routed, shared, router});
 }
 
 double attention_scratch(const Extents& x, bool again) {
   // Keys and values, and their gradients: one piece in use, one on its way.
   const double keys = x.sends_keys ? 4.0 * x.u * x.c : 0.0;
   const double gathered = x.cuts_rows ? x.u * x.d : 0.0;
-  const double core = x.u * (x.o + x.h) + keys + gathered;
+  const double core = x.u * (x.o + x.wide * x.h) + keys + gathered;
   const double projection = x.t * x.d + 2.0 * gathered;
-  return x.u * x.q + std::max(core, projection) + (again ? x.u * (x.o + x.h) : 0.0);
+  return x.u * x.q + std::max(core, projection) + (again ? x.u * (x.o + x.wide * x.h) : 0.0);
 }
 
 double block_scratch(const Extents& x, bool is_moe, bool again) {
@@ -114,7 +127,7 @@ double block_scratch(const Extents& x, bool is_moe, bool again) {
 double head_chunk_tokens(const Extents& x, double scalar_bytes) {
   constexpr double kChunkBytes = 32.0 * 1024 * 1024;
   constexpr double kSmallestChunk = 128.0;
-  return std::min(x.u, std::max(kSmallestChunk, kChunkBytes / (x.vocab * scalar_bytes)));
+  return std::min(x.u, std::max(kSmallestChunk, kChunkBytes / (x.vocab * logit_scalars(x) * scalar_bytes)));
 }
 
 bool holds(const StageLoad& stage, bool is_moe) {
@@ -157,7 +170,9 @@ void add_state(const ModelConfig& config, const MemoryRequest& request,
   const double share = real(local.dense) / dense_ranks +
                        real(local.replicated) / (dense_ranks * real(map.tensor)) +
                        real(local.experts) / expert_ranks;
-  use.optimizer = 2.0 * bytes * (real(local.outside) / dense_ranks + share);
+  const bool has_masters = wide_bytes(request) > bytes;
+  use.optimizer = (has_masters ? 3.0 : 2.0) * wide_bytes(request) *
+                  (real(local.outside) / dense_ranks + share);
   use.parameters = bytes * real(local.total());
   if (request.sharding == Sharding::kParameters) {
     // The layer at work and the next one are whole.
@@ -166,7 +181,7 @@ void add_state(const ModelConfig& config, const MemoryRequest& request,
     });
     use.parameters = bytes * (real(local.outside) + share + 2.0 * whole);
   }
-  use.gradients = use.parameters;
+  use.gradients = use.parameters * wide_bytes(request) / bytes;
 }
 
 void add_workspace(const MemoryRequest& request, const StageLoad& stage, const Extents& x,
@@ -175,7 +190,7 @@ void add_workspace(const MemoryRequest& request, const StageLoad& stage, const E
   const bool again = request.recompute == Recompute::kSelective;
   const double block =
       largest(stage, [&](bool is_moe) { return block_scratch(x, is_moe, again); });
-  const double logits = stage.head ? head_chunk_tokens(x, bytes) * x.vocab : 0.0;
+  const double logits = stage.head ? head_chunk_tokens(x, bytes) * x.vocab * logit_scalars(x) : 0.0;
   // The head sees the rows of all tensor ranks, and scatters their gradients.
   const double head =
       stage.head ? x.t * x.d + logits + (x.cuts_rows ? 2.0 * x.u * x.d : 0.0) : 0.0;
@@ -205,7 +220,7 @@ MemoryUse training_memory(const ModelConfig& config, const MemoryRequest& reques
     use.activations += bytes * real(chunk.micro_batches) *
                        kept_elements(chunk, x, request.recompute, bytes);
   }
-  if (stage.head) use.activations += bytes * x.t * (x.d + 1.0);  // final norm
+  if (stage.head) use.activations += bytes * x.t * (x.d + x.wide);  // final norm
   if (request.recompute == Recompute::kFull) {
     use.recomputed =
         bytes * largest(stage, [&](bool is_moe) {

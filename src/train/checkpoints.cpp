@@ -125,7 +125,7 @@ Checkpoints<T>::Writing::Writing(std::string folder, const io::CheckpointInfo& i
       is_first_(grid.rank() == 0) {
   attempt([&] {
     writer_ = std::make_unique<io::CheckpointWriter>(
-        path(), info, declarations(whole, io::kElementTypeOf<T>), grid.files(), section.hints);
+        path(), info, declarations(whole, io::kElementTypeOf<Master<T>>), grid.files(), section.hints);
   });
   agreed_ = failure_ != nullptr;
   if (failure_) return;
@@ -368,5 +368,6 @@ void Checkpoints<T>::finish() {
 
 template class Checkpoints<float>;
 template class Checkpoints<double>;
+template class Checkpoints<Bf16>;
 
 }  // namespace pleat::train

@@ -101,9 +101,13 @@ void declare_optimizer_keys(io::DeckKeys& keys, OptimizerSection& optimizer) {
 void declare_precision_keys(io::DeckKeys& keys, PrecisionSection& precision) {
   keys.add_section("precision", "Number formats, and memory against time.");
   keys.add_choice(precision.compute,
-                  {{"fp64", Precision::kFp64}, {"fp32", Precision::kFp32}},
+                  {{"fp64", Precision::kFp64},
+                   {"fp32", Precision::kFp32},
+                   {"bf16", Precision::kBf16}},
                   {.name = "precision.compute",
-                   .meaning = "format of weights, activations and optimizer state",
+                   .meaning = "format of weights, activations and optimizer state; with "
+                              "bf16 the optimizer's weights, the gradients of weights and "
+                              "all sums are fp32",
                    .restart = Restart::kWarns});
   keys.add_choice(
       precision.recompute,

@@ -84,11 +84,13 @@ Engine<T>::Engine(const RunConfig& config, const comm::Grid& grid)
 
 template <class T>
 void Engine<T>::initialise() {
-  const tensor::FlatTensors<T> weights =
-      config_.parallel.sharding == plan::Sharding::kOptimizer
-          ? store_.whole_weights()
-          : tensor::FlatTensors<T>(store_.shared_layout(), "pleat::train::initial");
-  model::initialise<T>(exec_, config_.model, config_.run.seed, weights);
+  using M = Master<T>;
+  const bool in_place = config_.parallel.sharding == plan::Sharding::kOptimizer &&
+                        !ParameterStore<T>::kHasMasters;
+  const tensor::FlatTensors<M> weights =
+      in_place ? store_.whole_weights()
+               : tensor::FlatTensors<M>(store_.shared_layout(), "pleat::train::initial");
+  model::initialise<M>(exec_, config_.model, config_.run.seed, weights);
   exec_.fence("pleat::train::Engine::initialise");
   store_.set_weights(weights);
 }
@@ -197,9 +199,9 @@ void Engine<T>::update_router_bias() {
           shard, {parameter.offset, parameter.offset + parameter.local_count()});
       if (common.size() <= 0) continue;
       const std::int64_t layer = layout.buckets()[b].unit - 1;
-      const DeviceView<T, 1> bias_N(
+      const DeviceView<Master<T>, 1> bias_N(
           store_.weight_shard(b).data() + (common.begin - shard.begin), common.size());
-      move_bias<T>(exec_, config_.model.moe.bias_update_rate, sums_.layer(layer).counts_E,
+      move_bias<Master<T>>(exec_, config_.model.moe.bias_update_rate, sums_.layer(layer).counts_E,
                    common.begin - parameter.offset, bias_N);
     }
   }
@@ -224,10 +226,10 @@ double Engine<T>::validate(const io::TokenData& data, std::int64_t samples) {
 /// meets it first.
 template <class T>
 std::string Engine<T>::gradient_place() {
-  const tensor::FlatTensors<T> gradients = store_.whole_gradients();
+  const tensor::FlatTensors<Gradient<T>> gradients = store_.whole_gradients();
   const auto& parameters = gradients.layout().parameters();
   for (auto parameter = parameters.rbegin(); parameter != parameters.rend(); ++parameter) {
-    if (kernels::has_non_finite<T>(exec_, gradients.flat(*parameter))) {
+    if (kernels::has_non_finite<Gradient<T>>(exec_, gradients.flat(*parameter))) {
       return fmt::format("the gradient of '{}'", parameter->name);
     }
   }
@@ -265,5 +267,6 @@ std::string Engine<T>::first_non_finite() {
 
 template class Engine<float>;
 template class Engine<double>;
+template class Engine<Bf16>;
 
 }  // namespace pleat::train

@@ -53,6 +53,15 @@ bool fits_model(const RunConfig& config, const comm::Degrees& degrees) {
   }
 }
 
+std::int64_t scalar_bytes(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64: return 8;
+    case Precision::kFp32: return 4;
+    case Precision::kBf16: return 2;
+  }
+  PLEAT_FAIL(InternalError, "PL0100", "unknown precision");
+}
+
 }  // namespace
 
 plan::Batch batch_of(const RunConfig& config) {
@@ -137,7 +146,7 @@ plan::MemoryRequest memory_request(const RunConfig& config, const comm::GridShap
   return {.batch = batch_of(config),
           .mapping = mapping_of(config, grid),
           .recompute = config.precision.recompute,
-          .scalar_bytes = config.precision.compute == Precision::kFp64 ? 8 : 4,
+          .scalar_bytes = scalar_bytes(config.precision.compute),
           .sharding = config.parallel.sharding,
           .stage = stage_load(config, grid, stage)};
 }

@@ -17,19 +17,20 @@ namespace pleat::train {
 template <class T>
 class HostShards {
  public:
-  using Host = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
+  using M = Master<T>;
+  using Host = Kokkos::View<M*, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
   HostShards(io::TensorGroup group, Engine<T>& engine, bool copy) : group_(group), engine_(engine) {
     const std::size_t buckets = engine.store().layout().buckets().size();
     for (std::size_t b = 0; b < buckets; ++b) {
-      const DeviceView<T, 1> shard_N = device(b);
+      const DeviceView<M, 1> shard_N = device(b);
       buckets_.push_back(
           copy ? Host(Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), shard_N))
                : Host(Kokkos::create_mirror_view(Kokkos::HostSpace(), shard_N)));
     }
   }
 
-  std::span<T> piece(const ShardPiece& piece) const {
+  std::span<M> piece(const ShardPiece& piece) const {
     return {buckets_[piece.bucket].data() + piece.in_shard,
             static_cast<std::size_t>(piece.in_box.size())};
   }
@@ -39,14 +40,14 @@ class HostShards {
   }
 
  private:
-  DeviceView<T, 1> device(std::size_t bucket) const {
+  DeviceView<M, 1> device(std::size_t bucket) const {
     const ParameterStore<T>& store = engine_.store();
     if (group_ == io::TensorGroup::kParameters) return store.weight_shard(bucket);
     const Optimizer<T>& optimizer = engine_.optimizer();
-    const DeviceView<T, 1>& moment_N = group_ == io::TensorGroup::kFirstMoment
+    const DeviceView<M, 1>& moment_N = group_ == io::TensorGroup::kFirstMoment
                                            ? optimizer.first_moment()
                                            : optimizer.second_moment();
-    return DeviceView<T, 1>(moment_N.data() + store.shard_begin(bucket),
+    return DeviceView<M, 1>(moment_N.data() + store.shard_begin(bucket),
                             store.layout().buckets()[bucket].shard_size());
   }
 
@@ -65,7 +66,7 @@ void read_shards(io::CheckpointLoader& loader, std::span<const io::TensorGroup> 
   for (const io::TensorGroup group : groups) {
     const HostShards<T>& host = shards.emplace_back(group, engine, false);
     for (const ShardPiece& piece : pieces) {
-      loader.add<T>(group, *piece.parameter, piece.in_box, host.piece(piece),
+      loader.add<Master<T>>(group, *piece.parameter, piece.in_box, host.piece(piece),
                     piece.parameter->counted);
     }
   }

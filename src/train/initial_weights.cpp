@@ -13,11 +13,12 @@ namespace {
 /// Every rank reads the boxes that it holds.
 template <class T>
 std::string from_hugging_face(const RunConfig& config, Engine<T>& engine) {
-  const tensor::FlatTensors<T> weights = engine.store().whole_weights();
+  using M = Master<T>;
+  const tensor::FlatTensors<M> weights = engine.store().whole_weights();
   // These families know no router bias; it begins at zero.
   plan::ModelConfig known = config.model;
   known.moe.bias_update_rate = 0.0;
-  io::load_hugging_face_weights<T>(config.model_init, *model::parameter_layout(known), weights);
+  io::load_hugging_face_weights<M>(config.model_init, *model::parameter_layout(known), weights);
   engine.store().set_weights(weights);
   return io::read_hugging_face_config(config.model_init).text;
 }
@@ -46,5 +47,6 @@ std::string load_initial_weights(const RunConfig& config, Engine<T>& engine) {
 
 template std::string load_initial_weights<float>(const RunConfig&, Engine<float>&);
 template std::string load_initial_weights<double>(const RunConfig&, Engine<double>&);
+template std::string load_initial_weights<Bf16>(const RunConfig&, Engine<Bf16>&);
 
 }  // namespace pleat::train

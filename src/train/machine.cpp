@@ -49,7 +49,7 @@ double measure_gemm_rate(const ExecSpace& exec) {
   for (int i = 0; i < kRepeats; ++i) {
     exec.fence("pleat::train: before GEMM");
     const auto start = std::chrono::steady_clock::now();
-    kernels::gemm<T>(exec, Transpose::kNo, Transpose::kYes, T(1), a, b, T(0), c);
+    kernels::gemm<T>(exec, Transpose::kNo, Transpose::kYes, 1, a, b, 0, c);
     exec.fence("pleat::train: after GEMM");
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     best = std::max(best, 2.0 * kSize * kSize * kSize / elapsed.count());
@@ -59,5 +59,6 @@ double measure_gemm_rate(const ExecSpace& exec) {
 
 template double measure_gemm_rate<float>(const ExecSpace&);
 template double measure_gemm_rate<double>(const ExecSpace&);
+template double measure_gemm_rate<Bf16>(const ExecSpace&);
 
 }  // namespace pleat::train

@@ -32,8 +32,8 @@ Optimizer<T>::Optimizer(const OptimizerSection& section, const ParameterStore<T>
                         const comm::Grid& grid)
     : section_(section),
       grid_(grid),
-      first_moment_N_(make_buffer<T>("pleat::train::first_moment", store.shard_size())),
-      second_moment_N_(make_buffer<T>("pleat::train::second_moment", store.shard_size())),
+      first_moment_N_(make_buffer<M>("pleat::train::first_moment", store.shard_size())),
+      second_moment_N_(make_buffer<M>("pleat::train::second_moment", store.shard_size())),
       sum_of_squares_("pleat::train::sum_of_squares"),
       norm_("pleat::train::gradient_norm"),
       clip_scale_("pleat::train::clip_scale") {
@@ -56,8 +56,8 @@ template <class T>
 void Optimizer<T>::sum_norm(const ExecSpace& exec, const ParameterStore<T>& store) {
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     if (!runs_[r].counted) continue;  // stays 0
-    kernels::sum_of_squares<T>(
-        exec, part<T>(store.gradient_shard(runs_[r].bucket), runs_[r].in_shard), scratch_,
+    kernels::sum_of_squares<M>(
+        exec, part<M>(store.gradient_shard(runs_[r].bucket), runs_[r].in_shard), scratch_,
         DeviceView<double, 0>(squares_R_.data() + r));
   }
   add_up(exec, squares_R_, sum_of_squares_);
@@ -84,11 +84,11 @@ void Optimizer<T>::update(const ExecSpace& exec, std::int64_t step, double learn
         .step = step};
     const tensor::Range moments{store.shard_begin(run.bucket) + run.in_shard.begin,
                                 store.shard_begin(run.bucket) + run.in_shard.end};
-    kernels::adamw_update<T>(exec, options, clip_scale_,
-                             part<T>(store.gradient_shard(run.bucket), run.in_shard),
-                             part<T>(first_moment_N_, moments),
-                             part<T>(second_moment_N_, moments),
-                             part<T>(store.weight_shard(run.bucket), run.in_shard));
+    kernels::adamw_update<M>(exec, options, clip_scale_,
+                             part<M>(store.gradient_shard(run.bucket), run.in_shard),
+                             part<M>(first_moment_N_, moments),
+                             part<M>(second_moment_N_, moments),
+                             part<M>(store.weight_shard(run.bucket), run.in_shard));
   }
 }
 
@@ -103,5 +103,6 @@ double Optimizer<T>::gradient_norm(const ExecSpace& exec) const {
 
 template class Optimizer<float>;
 template class Optimizer<double>;
+template class Optimizer<Bf16>;
 
 }  // namespace pleat::train

@@ -64,23 +64,25 @@ ParameterStore<T>::ParameterStore(const model::Placement& placement, const comm:
   }
   make_buffers();
   weight_views_ = model::bind_tensors<T>(placement_, unit_weights_);
-  gradient_views_ = model::bind_tensors<T>(placement_, unit_gradients_);
+  gradient_views_ = model::bind_tensors<G>(placement_, unit_gradients_);
   if (sharding_ == plan::Sharding::kParameters) {
     hooks_.before = [this](std::int64_t unit) { before(unit); };
   }
   hooks_.after_backward = [this](std::int64_t unit) { after_backward(unit); };
 }
 
+/// The views of a unit in the resident buffers, in which element `begin` of the layout, were it
+/// there, would be the first.
 template <class T>
-void ParameterStore<T>::make_unit(std::int64_t unit, const DeviceView<T, 1>& weights_N,
-                                  const DeviceView<T, 1>& gradients_N, std::int64_t begin) {
+void ParameterStore<T>::make_unit(std::int64_t unit, std::int64_t begin) {
   const Range range = unit_range(*layout_, unit);
-  const auto seen = [&](const DeviceView<T, 1>& data_N) {
-    return DeviceView<T, 1>(data_N.data() + (range.begin - begin), range.size());
+  const auto seen = [&](const auto& data_N) {
+    using U = typename std::decay_t<decltype(data_N)>::value_type;
+    return DeviceView<U, 1>(data_N.data() + (range.begin - begin), range.size());
   };
   const auto index = static_cast<std::size_t>(unit);
-  unit_weights_[index] = {layout_, seen(weights_N), range};
-  unit_gradients_[index] = {layout_, seen(gradients_N), range};
+  unit_weights_[index] = {layout_, seen(resident_weights_N_), range};
+  unit_gradients_[index] = {layout_, seen(resident_gradients_N_), range};
 }
 
 template <class T>
@@ -90,12 +92,11 @@ void ParameterStore<T>::make_buffers() {
   unit_gradients_.resize(static_cast<std::size_t>(units));
   const std::string weights = "pleat::train::weights";
   const std::string gradients = "pleat::train::gradients";
+  if (kHasMasters) masters_N_ = make_buffer<M>("pleat::train::masters", shard_size_);
   if (sharding_ == plan::Sharding::kOptimizer) {
     resident_weights_N_ = make_buffer<T>(weights, layout_->size());
-    resident_gradients_N_ = make_buffer<T>(gradients, layout_->size());
-    for (std::int64_t unit = 0; unit < units; ++unit) {
-      make_unit(unit, resident_weights_N_, resident_gradients_N_, 0);
-    }
+    resident_gradients_N_ = make_buffer<G>(gradients, layout_->size());
+    for (std::int64_t unit = 0; unit < units; ++unit) make_unit(unit, 0);
     return;
   }
   std::int64_t largest = 0;
@@ -103,18 +104,17 @@ void ParameterStore<T>::make_buffers() {
     largest = std::max(largest, unit_range(*layout_, bucket.unit).size());
   }
   resident_weights_N_ = make_buffer<T>(weights, 3 * largest);
-  resident_gradients_N_ = make_buffer<T>(gradients, 3 * largest);
+  resident_gradients_N_ = make_buffer<G>(gradients, 3 * largest);
   for (std::int64_t unit = 0; unit < units; ++unit) {
     // Embedding, layers one after the other, head: three places.
     const std::int64_t place = is_layer(placement_.whole, unit) ? 1 : (unit == 0 ? 0 : 2);
-    make_unit(unit, resident_weights_N_, resident_gradients_N_,
-              unit_range(*layout_, unit).begin - place * largest);
+    make_unit(unit, unit_range(*layout_, unit).begin - place * largest);
   }
   weight_shards_N_ = make_buffer<T>("pleat::train::weight_shards", shard_size_);
-  gradient_shards_N_ = make_buffer<T>("pleat::train::gradient_shards", shard_size_);
+  gradient_shards_N_ = make_buffer<G>("pleat::train::gradient_shards", shard_size_);
   std::int64_t shard = 0;
   for (const Bucket& bucket : layout_->buckets()) shard = std::max(shard, bucket.shard_size());
-  incoming_N_ = make_buffer<T>("pleat::train::incoming", shard);
+  incoming_N_ = make_buffer<G>("pleat::train::incoming", shard);
 }
 
 template <class T>
@@ -140,24 +140,36 @@ Range ParameterStore<T>::shard_range(std::size_t bucket) const {
 
 /// A bucket's shard among those of sharded parameters, or in the buffer of its unit.
 template <class T>
-DeviceView<T, 1> ParameterStore<T>::shard(
-    std::size_t bucket, const DeviceView<T, 1>& shards_N,
-    const std::vector<tensor::FlatTensors<T>>& units) const {
+template <class U>
+DeviceView<U, 1> ParameterStore<T>::shard(
+    std::size_t bucket, const DeviceView<U, 1>& shards_N,
+    const std::vector<tensor::FlatTensors<U>>& units) const {
   const Bucket& b = layout_->buckets()[bucket];
   if (is_sharded(b.unit)) {
-    return DeviceView<T, 1>(shards_N.data() + shard_begin_[bucket], b.shard_size());
+    return DeviceView<U, 1>(shards_N.data() + shard_begin_[bucket], b.shard_size());
   }
   return units[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
 }
 
+/// What the model computes with.
 template <class T>
-DeviceView<T, 1> ParameterStore<T>::weight_shard(std::size_t bucket) const {
-  return shard(bucket, weight_shards_N_, unit_weights_);
+DeviceView<T, 1> ParameterStore<T>::model_shard(std::size_t bucket) const {
+  return shard<T>(bucket, weight_shards_N_, unit_weights_);
 }
 
 template <class T>
-DeviceView<T, 1> ParameterStore<T>::gradient_shard(std::size_t bucket) const {
-  return shard(bucket, gradient_shards_N_, unit_gradients_);
+DeviceView<Master<T>, 1> ParameterStore<T>::weight_shard(std::size_t bucket) const {
+  if constexpr (kHasMasters) {
+    return DeviceView<M, 1>(masters_N_.data() + shard_begin_[bucket],
+                            layout_->buckets()[bucket].shard_size());
+  } else {
+    return model_shard(bucket);
+  }
+}
+
+template <class T>
+DeviceView<Gradient<T>, 1> ParameterStore<T>::gradient_shard(std::size_t bucket) const {
+  return shard<G>(bucket, gradient_shards_N_, unit_gradients_);
 }
 
 template <class T>
@@ -183,8 +195,8 @@ std::vector<ShardPiece> ParameterStore<T>::shard_pieces() const {
 
 template <class T>
 void ParameterStore<T>::begin_step(const ExecSpace& exec, std::int64_t backwards) {
-  Kokkos::deep_copy(exec, resident_gradients_N_, T(0));
-  if (gradient_shards_N_.size() > 0) Kokkos::deep_copy(exec, gradient_shards_N_, T(0));
+  Kokkos::deep_copy(exec, resident_gradients_N_, G(0));
+  if (gradient_shards_N_.size() > 0) Kokkos::deep_copy(exec, gradient_shards_N_, G(0));
   std::fill(backwards_left_.begin(), backwards_left_.end(), backwards);
 }
 
@@ -196,7 +208,7 @@ void ParameterStore<T>::before(std::int64_t unit) {
   const tensor::FlatTensors<T>& weights = unit_weights_[static_cast<std::size_t>(unit)];
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (buckets[b].unit != unit) continue;
-    group(buckets[b].group).all_gather(weight_shard(b), weights.part(buckets[b].range));
+    group(buckets[b].group).all_gather(model_shard(b), weights.part(buckets[b].range));
   }
   working_unit_ = unit;
 }
@@ -226,7 +238,7 @@ void ParameterStore<T>::reduce(std::size_t bucket) {
     pending_.front().wait();
     pending_.pop_front();
   }
-  const tensor::FlatTensors<T>& gradients = unit_gradients_[static_cast<std::size_t>(b.unit)];
+  const tensor::FlatTensors<G>& gradients = unit_gradients_[static_cast<std::size_t>(b.unit)];
   pending_.push_back(
       group(b.group).start_reduce_scatter(gradients.part(b.range), gradient_shard(bucket)));
 }
@@ -237,11 +249,11 @@ void ParameterStore<T>::add_reduced(std::size_t bucket) {
   const Bucket& b = layout_->buckets()[bucket];
   const ExecSpace exec;
   const auto all_N = unit_gradients_[static_cast<std::size_t>(b.unit)].part(b.range);
-  const DeviceView<T, 1> incoming_N(incoming_N_.data(), b.shard_size());
+  const DeviceView<G, 1> incoming_N(incoming_N_.data(), b.shard_size());
   group(b.group).reduce_scatter(all_N, incoming_N);
-  const DeviceView<T, 2> sum(gradient_shard(bucket).data(), 1, b.shard_size());
-  kernels::add_in_place<T>(exec, DeviceView<T, 2>(incoming_N.data(), 1, b.shard_size()), sum);
-  Kokkos::deep_copy(exec, all_N, T(0));
+  const DeviceView<G, 2> sum(gradient_shard(bucket).data(), 1, b.shard_size());
+  kernels::add_in_place<G>(exec, DeviceView<G, 2>(incoming_N.data(), 1, b.shard_size()), sum);
+  Kokkos::deep_copy(exec, all_N, G(0));
 }
 
 /// Each copy of a key/value head has met other query heads.
@@ -250,7 +262,7 @@ void ParameterStore<T>::sum_kv_copies(std::int64_t unit) {
   if (!kv_copies_ || !is_layer(placement_.whole, unit)) return;
   const std::string self =
       "model.layers." + std::to_string(unit - 1) + ".self_attn.";
-  const tensor::FlatTensors<T>& gradients = unit_gradients_[static_cast<std::size_t>(unit)];
+  const tensor::FlatTensors<G>& gradients = unit_gradients_[static_cast<std::size_t>(unit)];
   for (const char* kind : {"weight", "bias"}) {
     if (!layout_->contains(self + "k_proj." + kind)) continue;
     const tensor::ParameterSpec& k = layout_->at(self + "k_proj." + kind);
@@ -265,7 +277,7 @@ template <class T>
 void ParameterStore<T>::sum_tied_embedding() {
   if (!placement_.whole.tied || !(placement_.has_embedding || placement_.has_head)) return;
   const auto& buckets = layout_->buckets();
-  const tensor::FlatTensors<T>& gradients = unit_gradients_[model::embedding_unit()];
+  const tensor::FlatTensors<G>& gradients = unit_gradients_[model::embedding_unit()];
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (buckets[b].unit != model::embedding_unit()) continue;
     if (tied_) tied_->all_reduce(gradients.part(buckets[b].range), comm::Reduction::kSum);
@@ -281,24 +293,36 @@ void ParameterStore<T>::finish_reduction(const ExecSpace& exec) {
   exec.fence("pleat::train::ParameterStore::finish_reduction");
 }
 
+/// The model's shards from the optimizer's.
+template <class T>
+void ParameterStore<T>::round_masters() {
+  if constexpr (kHasMasters) {
+    const ExecSpace exec;
+    for (std::size_t b = 0; b < layout_->buckets().size(); ++b) {
+      kernels::convert<M, T>(exec, weight_shard(b), model_shard(b));
+    }
+  }
+}
+
 template <class T>
 void ParameterStore<T>::gather_weights() {
   working_unit_ = -1;
+  round_masters();
   const auto& buckets = layout_->buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (buckets[b].shards == 1 || is_sharded(buckets[b].unit)) continue;
     const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
     pending_.push_back(group(buckets[b].group)
-                           .start_all_gather(weight_shard(b), weights.part(buckets[b].range)));
+                           .start_all_gather(model_shard(b), weights.part(buckets[b].range)));
   }
   for (comm::Pending& pending : pending_) pending.wait();
   pending_.clear();
 }
 
 template <class T>
-tensor::FlatTensors<T> ParameterStore<T>::gathered(
-    const std::vector<DeviceView<T, 1>>& shards) {
-  tensor::FlatTensors<T> whole(layout_, "pleat::train::whole");
+tensor::FlatTensors<Master<T>> ParameterStore<T>::gathered(
+    const std::vector<DeviceView<M, 1>>& shards) {
+  tensor::FlatTensors<M> whole(layout_, "pleat::train::whole");
   const auto& buckets = layout_->buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     group(buckets[b].group).all_gather(shards[b], whole.part(buckets[b].range));
@@ -307,23 +331,25 @@ tensor::FlatTensors<T> ParameterStore<T>::gathered(
 }
 
 template <class T>
-tensor::FlatTensors<T> ParameterStore<T>::whole_weights() {
-  if (sharding_ == plan::Sharding::kOptimizer) {
-    return {layout_, resident_weights_N_, {0, layout_->size()}};
+tensor::FlatTensors<Master<T>> ParameterStore<T>::whole_weights() {
+  if constexpr (!kHasMasters) {
+    if (sharding_ == plan::Sharding::kOptimizer) {
+      return {layout_, resident_weights_N_, {0, layout_->size()}};
+    }
   }
-  std::vector<DeviceView<T, 1>> shards;
+  std::vector<DeviceView<M, 1>> shards;
   for (std::size_t b = 0; b < layout_->buckets().size(); ++b) shards.push_back(weight_shard(b));
   return gathered(shards);
 }
 
 template <class T>
-tensor::FlatTensors<T> ParameterStore<T>::whole_gradients() {
+tensor::FlatTensors<Gradient<T>> ParameterStore<T>::whole_gradients() {
   const bool alone = std::all_of(layout_->buckets().begin(), layout_->buckets().end(),
                                  [](const Bucket& b) { return b.shards == 1; });
   if (alone && sharding_ == plan::Sharding::kOptimizer) {
     return {layout_, resident_gradients_N_, {0, layout_->size()}};
   }
-  std::vector<DeviceView<T, 1>> shards;
+  std::vector<DeviceView<G, 1>> shards;
   for (std::size_t b = 0; b < layout_->buckets().size(); ++b) {
     shards.push_back(gradient_shard(b));
   }
@@ -331,10 +357,10 @@ tensor::FlatTensors<T> ParameterStore<T>::whole_gradients() {
 }
 
 template <class T>
-tensor::FlatTensors<T> ParameterStore<T>::whole(const DeviceView<T, 1>& shards_N) {
+tensor::FlatTensors<Master<T>> ParameterStore<T>::whole(const DeviceView<M, 1>& shards_N) {
   const auto& buckets = layout_->buckets();
   if (shard_size_ == layout_->size()) return {layout_, shards_N, {0, layout_->size()}};
-  std::vector<DeviceView<T, 1>> shards;
+  std::vector<DeviceView<M, 1>> shards;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     shards.emplace_back(shards_N.data() + shard_begin_[b], buckets[b].shard_size());
   }
@@ -342,32 +368,38 @@ tensor::FlatTensors<T> ParameterStore<T>::whole(const DeviceView<T, 1>& shards_N
 }
 
 template <class T>
-void ParameterStore<T>::cut_shards(const tensor::FlatTensors<T>& whole,
-                                   const DeviceView<T, 1>& shards_N) const {
+void ParameterStore<T>::cut_shards(const tensor::FlatTensors<M>& whole,
+                                   const DeviceView<M, 1>& shards_N) const {
   if (whole.flat().data() == shards_N.data()) return;
   const auto& buckets = layout_->buckets();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const DeviceView<T, 1> shard_N(shards_N.data() + shard_begin_[b], buckets[b].shard_size());
+    const DeviceView<M, 1> shard_N(shards_N.data() + shard_begin_[b], buckets[b].shard_size());
     Kokkos::deep_copy(shard_N, whole.part(shard_range(b)));
   }
 }
 
 template <class T>
-void ParameterStore<T>::set_weights(const tensor::FlatTensors<T>& whole) {
-  if (whole.flat().data() == resident_weights_N_.data()) return;
-  working_unit_ = -1;
-  const auto& buckets = layout_->buckets();
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    if (is_sharded(buckets[b].unit)) {
-      Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));
-    } else {
-      const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
-      Kokkos::deep_copy(weights.part(buckets[b].range), whole.part(buckets[b].range));
+void ParameterStore<T>::set_weights(const tensor::FlatTensors<M>& whole) {
+  if constexpr (kHasMasters) {
+    cut_shards(whole, masters_N_);
+    gather_weights();
+  } else {
+    if (whole.flat().data() == resident_weights_N_.data()) return;
+    working_unit_ = -1;
+    const auto& buckets = layout_->buckets();
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      if (is_sharded(buckets[b].unit)) {
+        Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));
+      } else {
+        const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
+        Kokkos::deep_copy(weights.part(buckets[b].range), whole.part(buckets[b].range));
+      }
     }
   }
 }
 
 template class ParameterStore<float>;
 template class ParameterStore<double>;
+template class ParameterStore<Bf16>;
 
 }  // namespace pleat::train

@@ -132,5 +132,6 @@ void Pipeline<T>::evaluate(const ExecSpace& exec, const Rounds& rounds,
 
 template class Pipeline<float>;
 template class Pipeline<double>;
+template class Pipeline<Bf16>;
 
 }  // namespace pleat::train

@@ -34,6 +34,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// As deck and checkpoint name it.
+template <class T>
+constexpr const char* kPrecisionName = "fp32";
+template <>
+constexpr const char* kPrecisionName<double> = "fp64";
+template <>
+constexpr const char* kPrecisionName<Bf16> = "bf16";
+
 /// One run in one precision. Files are written by the first rank, or by all ranks together.
 template <class T>
 class Trainer {
@@ -270,8 +278,9 @@ template <class T>
 void Trainer<T>::write_gradient_file(std::int64_t step, const StepResult& result) {
   const auto& steps = config_.output.gradients_at;
   if (std::find(steps.begin(), steps.end(), step) == steps.end()) return;
-  write_gradients<T>(folder_.gradients(), step, result.losses.total(), result.gradient_norm,
-                     *whole_layout_, engine_.store().whole_gradients(), grid_.files());
+  write_gradients<Gradient<T>>(folder_.gradients(), step, result.losses.total(),
+                               result.gradient_norm, *whole_layout_,
+                               engine_.store().whole_gradients(), grid_.files());
 }
 
 template <class T>
@@ -290,7 +299,7 @@ void Trainer<T>::save(std::int64_t step) {
                       .step = step,
                       .next_sample = next_sample_,
                       .model = config_.model,
-                      .precision = std::is_same_v<T, double> ? "fp64" : "fp32",
+                      .precision = kPrecisionName<T>,
                       .deck = config_.resolved_deck,
                       .grid = describe_grid(grid_.shape()),
                       .build = build_description(),
@@ -338,10 +347,12 @@ std::string Trainer<T>::whereabouts() {
 ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
   require_same_deck(config, runtime.world());
   const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()));
-  if (config.precision.compute == Precision::kFp64) {
-    return Trainer<double>(config, grid, log).run();
+  switch (config.precision.compute) {
+    case Precision::kFp64: return Trainer<double>(config, grid, log).run();
+    case Precision::kFp32: return Trainer<float>(config, grid, log).run();
+    case Precision::kBf16: return Trainer<Bf16>(config, grid, log).run();
   }
-  return Trainer<float>(config, grid, log).run();
+  PLEAT_FAIL(InternalError, "PL0100", "unknown precision");
 }
 
 }  // namespace pleat::train

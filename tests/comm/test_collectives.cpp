@@ -102,10 +102,17 @@ class Collectives : public testing::Test {
   }
 };
 
-using Elements = testing::Types<std::uint8_t, std::int32_t, std::int64_t, float, double>;
+using Elements =
+    testing::Types<std::uint8_t, std::int32_t, std::int64_t, float, double, Bf16>;
 TYPED_TEST_SUITE(Collectives, Elements);
 
-TYPED_TEST(Collectives, AllReduce) {
+// Numbers in bf16 are not reduced on every member.
+template <class T>
+class AllReductions : public Collectives<T> {};
+using ReducedElements = testing::Types<std::uint8_t, std::int32_t, std::int64_t, float, double>;
+TYPED_TEST_SUITE(AllReductions, ReducedElements);
+
+TYPED_TEST(AllReductions, AllReduce) {
   using T = TypeParam;
   for (const std::int64_t count : {0, 1, 5, 3000}) {
     const auto sum_N = on_device(values<T>(this->rank_, count));
@@ -123,7 +130,7 @@ TYPED_TEST(Collectives, AllReduce) {
   }
 }
 
-TYPED_TEST(Collectives, AllReduceOfOneValue) {
+TYPED_TEST(AllReductions, OfOneValue) {
   using T = TypeParam;
   const int n = this->size_;
   EXPECT_EQ(
@@ -209,6 +216,18 @@ TYPED_TEST(Collectives, ReduceScatterInPlace) {
     this->group_->reduce_scatter_v(in_M, own_N, counts);
     EXPECT_THAT(on_host(own_N), ElementsAreArray(this->scattered(counts)));
   }
+}
+
+// 256 and ones: whoever rounds at every member never gets beyond 256.
+TEST(SumsInBf16, RoundOnce) {
+  const auto group = make_mpi_communicator(test::world());
+  const auto size = static_cast<std::size_t>(group->size());
+  constexpr std::size_t kCount = 5000;
+  const std::vector<Bf16> in(size * kCount, Bf16(group->rank() == 0 ? 256 : 1));
+  const DeviceView<Bf16, 1> out_N("out", kCount);
+  group->reduce_scatter(on_device(in), out_N);
+  const std::vector<Bf16> expected(kCount, Bf16(255 + group->size()));
+  EXPECT_THAT(on_host(out_N), ElementsAreArray(expected));
 }
 
 // Member r sends (r + 2 q) % 3 elements to member q: unlike in both directions, with

@@ -53,7 +53,7 @@ void for_each_row(const Layout& layout, Index sequence, const Body& body) {
   }
 }
 
-inline constexpr double kUnused = 1.0e4;  // in rows that nobody may read or write
+inline constexpr double kUnused = 16384.0;  // in rows that nobody may read or write
 
 /// The rank's rows of some columns of a tensor over all tokens.
 inline Values gather(const Layout& layout, Index sequence, const Values& all,

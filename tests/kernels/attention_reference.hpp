@@ -191,11 +191,12 @@ void run_backward(Variant variant, const AttentionShape& shape, Pieces pieces,
   }
 }
 
+// Numbers that all types hold.
 inline Values qkv_of(const Problem& shape) {
-  return random_values(shape.tokens() * shape.row_size(), 1);
+  return random_values<Bf16>(shape.tokens() * shape.row_size(), 1);
 }
 inline Values d_out_of(const Problem& shape) {
-  return random_values(shape.tokens() * shape.out_size(), 2);
+  return random_values<Bf16>(shape.tokens() * shape.out_size(), 2);
 }
 
 }  // namespace pleat::test

@@ -26,6 +26,8 @@ using Index = std::int64_t;
 using Values = std::vector<double>;
 
 using Scalars = testing::Types<float, double>;
+/// \brief What activations and weights are stored as.
+using Storages = testing::Types<float, double, Bf16>;
 
 /// \brief Normal numbers that depend on the seed alone, rounded to fp32 so that the fp32
 /// and the fp64 kernel get the same input.
@@ -36,6 +38,14 @@ inline Values random_values(Index count, std::uint64_t seed, double scale = 1.0)
     const auto index = static_cast<std::size_t>(i);
     values[index] = static_cast<float>(scale * random.normal(index));
   }
+  return values;
+}
+
+/// \brief The same, rounded to T as well.
+template <class T>
+Values random_values(Index count, std::uint64_t seed, double scale = 1.0) {
+  Values values = random_values(count, seed, scale);
+  for (double& value : values) value = static_cast<double>(static_cast<T>(value));
   return values;
 }
 
@@ -71,10 +81,15 @@ inline double largest_magnitude(const Values& values) {
   return largest;
 }
 
-/// \brief Rounding errors that sums of a few hundred terms are allowed.
+/// \brief Rounding errors that sums of a few hundred terms are allowed. In bf16 the sums are
+/// formed in fp32, so that only the rounding of the result counts.
 template <class T>
 constexpr double tolerance() {
-  return 64.0 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  if constexpr (std::is_same_v<T, Bf16>) {
+    return 1.01 * Bf16::kRoundoff;
+  } else {
+    return 64.0 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  }
 }
 
 /// \brief Each element agrees to `relative` of the largest one of its tensor.

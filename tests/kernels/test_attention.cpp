@@ -55,7 +55,7 @@ struct Case {
 
 template <class T>
 class Attention : public testing::Test {};
-TYPED_TEST_SUITE(Attention, Scalars);
+TYPED_TEST_SUITE(Attention, Storages);
 
 TYPED_TEST(Attention, ForwardEqualsReference) {
   using T = TypeParam;
@@ -66,7 +66,7 @@ TYPED_TEST(Attention, ForwardEqualsReference) {
       Case<T> problem(shape, qkv, d_out_of(shape));
       problem.forward(variant);
       expect_close(problem.o(), expected.o, tolerance<T>(), describe(shape));
-      expect_close(problem.lse(), expected.lse, tolerance<T>(), describe(shape));
+      expect_close(problem.lse(), expected.lse, tolerance<Accumulator<T>>(), describe(shape));
     }
   }
 }
@@ -80,7 +80,9 @@ TYPED_TEST(Attention, BackwardEqualsReference) {
       Case<T> problem(shape, qkv, d_out);
       problem.forward(variant);
       problem.backward(variant);
-      expect_close(problem.gradient(), expected, tolerance<T>(), describe(shape));
+      // In bf16 the gradient depends on the rounded output too.
+      constexpr double kGrowth = std::is_same_v<T, Bf16> ? 2.0 : 1.0;
+      expect_close(problem.gradient(), expected, kGrowth * tolerance<T>(), describe(shape));
     }
   }
 }

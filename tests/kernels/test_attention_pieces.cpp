@@ -79,6 +79,8 @@ std::vector<Layout> balanced(const Problem& problem, Index ranks, Index lead, In
 
 template <class T>
 double piece_tolerance() {
+  // In bf16 each piece rounds what the earlier ones have summed.
+  if constexpr (std::is_same_v<T, Bf16>) return 4.0 * tolerance<T>();
   return std::is_same_v<T, double> ? 1.0e-12 : 2.0e-5;
 }
 
@@ -97,7 +99,7 @@ void expect_pieces(const Problem& problem, const std::vector<Layout>& layouts) {
 
 template <class T>
 class AttentionPieces : public testing::Test {};
-TYPED_TEST_SUITE(AttentionPieces, Scalars);
+TYPED_TEST_SUITE(AttentionPieces, Storages);
 
 TYPED_TEST(AttentionPieces, BalancedChunksInARing) {
   for (const Index ranks : {1, 2, 3}) {

@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 class Elementwise : public testing::Test {};
-TYPED_TEST_SUITE(Elementwise, Scalars);
+TYPED_TEST_SUITE(Elementwise, Storages);
 
 constexpr Index kTokens[] = {1, 7, 63, 130};
 constexpr Index kHidden[] = {1, 8, 17, 251, 512};
@@ -17,9 +17,9 @@ TYPED_TEST(Elementwise, AddInPlaceAndAddBias) {
   using T = TypeParam;
   for (const Index tokens : kTokens) {
     for (const Index hidden : kHidden) {
-      const Values x = random_values(tokens * hidden, 1);
-      const Values y = random_values(tokens * hidden, 2);
-      const Values bias = random_values(hidden, 3);
+      const Values x = random_values<T>(tokens * hidden, 1);
+      const Values y = random_values<T>(tokens * hidden, 2);
+      const Values bias = random_values<T>(hidden, 3);
       const auto y_TD = to_device<T>(y, tokens, hidden);
       kernels::add_in_place<T>(ExecSpace(), to_device<T>(x, tokens, hidden), y_TD);
       kernels::add_bias<T>(ExecSpace(), to_device<T>(bias, hidden), y_TD);
@@ -27,7 +27,7 @@ TYPED_TEST(Elementwise, AddInPlaceAndAddBias) {
       for (std::size_t i = 0; i < y.size(); ++i) {
         expected[i] = y[i] + x[i] + bias[i % static_cast<std::size_t>(hidden)];
       }
-      expect_close(to_host(y_TD), expected, tolerance<T>(), "y_TD");
+      expect_close(to_host(y_TD), expected, 2.0 * tolerance<T>(), "y_TD");
     }
   }
 }
@@ -37,17 +37,17 @@ TYPED_TEST(Elementwise, AddBiasBackwardAddsTheColumnSums) {
   Arena scratch("test");
   for (const Index tokens : kTokens) {
     for (const Index hidden : kHidden) {
-      const Values dy = random_values(tokens * hidden, 1);
+      const Values dy = random_values<T>(tokens * hidden, 1);
       Values expected(hidden, 2.0);
       for (std::size_t i = 0; i < dy.size(); ++i) {
         expected[i % static_cast<std::size_t>(hidden)] += dy[i];
       }
-      const auto dbias_D = to_device<T>(Values(hidden, 2.0), hidden);
+      const auto dbias_D = to_device<Gradient<T>>(Values(hidden, 2.0), hidden);
       const auto dy_TD = to_device<T>(dy, tokens, hidden);
       kernels::add_bias_backward<T>(ExecSpace(), dy_TD, scratch, dbias_D);
-      expect_close(to_host(dbias_D), expected, tolerance<T>(), "dbias_D");
+      expect_close(to_host(dbias_D), expected, tolerance<Gradient<T>>(), "dbias_D");
 
-      const auto alone_D = to_device<T>(Values(hidden, 2.0), hidden);
+      const auto alone_D = to_device<Gradient<T>>(Values(hidden, 2.0), hidden);
       kernels::add_bias_backward<T>(one_thread(), dy_TD, scratch, alone_D);
       expect_same(to_host(alone_D), to_host(dbias_D), "dbias_D with one thread");
     }
@@ -67,9 +67,9 @@ TYPED_TEST(Elementwise, AddSigmoidGated) {
   using T = TypeParam;
   for (const Index tokens : kTokens) {
     for (const Index hidden : kHidden) {
-      const Values gate = random_values(tokens, 1, 3.0);
-      const Values x = random_values(tokens * hidden, 2);
-      const Values y = random_values(tokens * hidden, 3);
+      const Values gate = random_values<T>(tokens, 1, 3.0);
+      const Values x = random_values<T>(tokens * hidden, 2);
+      const Values y = random_values<T>(tokens * hidden, 3);
       const auto y_TD = to_device<T>(y, tokens, hidden);
       kernels::add_sigmoid_gated<T>(ExecSpace(), to_device<T>(gate, tokens, 1),
                                     to_device<T>(x, tokens, hidden), y_TD);
@@ -82,9 +82,9 @@ TYPED_TEST(Elementwise, SigmoidGatedBackwardEqualsCentralDifferences) {
   using T = TypeParam;
   for (const Index tokens : kTokens) {
     for (const Index hidden : kHidden) {
-      const Values gate = random_values(tokens, 1);
-      const Values x = random_values(tokens * hidden, 2);
-      const Values dy = random_values(tokens * hidden, 3);
+      const Values gate = random_values<T>(tokens, 1);
+      const Values x = random_values<T>(tokens * hidden, 2);
+      const Values dy = random_values<T>(tokens * hidden, 3);
       const Values zero(x.size());
       const auto backward = [&]<class S>(S) {
         const auto dx_TD = to_device<S>(Values(x.size(), 9.0), tokens, hidden);
@@ -113,7 +113,7 @@ TYPED_TEST(Elementwise, SumOfSquares) {
   Arena scratch("test");
   const DeviceView<double, 0> result("result");
   for (const Index count : {0, 1, 63, 16383, 16384, 16385, 100003}) {
-    const Values x = random_values(count, 1);
+    const Values x = random_values<T>(count, 1);
     double expected = 0.0;
     for (const double value : x) expected += value * value;
     const auto x_N = to_device<T>(x, count);
@@ -129,14 +129,27 @@ TYPED_TEST(Elementwise, HasNonFinite) {
   using T = TypeParam;
   EXPECT_FALSE(kernels::has_non_finite<T>(ExecSpace(), DeviceView<T, 1>("empty", 0)));
   for (const Index count : {1, 17, 100003}) {
-    Values x = random_values(count, 1);
-    x[0] = static_cast<double>(std::numeric_limits<T>::max());
+    Values x = random_values<T>(count, 1);
+    x[0] = std::is_same_v<T, double> ? std::numeric_limits<double>::max()
+                                     : 0x1.FEp127;  // the largest in bf16
     EXPECT_FALSE(kernels::has_non_finite<T>(ExecSpace(), to_device<T>(x, count)));
     for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity(),
                              -std::numeric_limits<double>::infinity()}) {
       x[static_cast<std::size_t>(count) - 1] = bad;
       EXPECT_TRUE(kernels::has_non_finite<T>(ExecSpace(), to_device<T>(x, count))) << bad;
     }
+  }
+}
+
+TEST(Convert, RoundsAndWidens) {
+  for (const Index count : {0, 1, 4095, 4096, 10007}) {
+    const Values x = random_values(count, 1);
+    const auto y_N = to_device<Bf16>(Values(x.size(), 9.0), count);
+    kernels::convert<float, Bf16>(ExecSpace(), to_device<float>(x, count), y_N);
+    expect_same(to_host(y_N), random_values<Bf16>(count, 1), "to bf16");
+    const auto back_N = to_device<float>(Values(x.size(), 9.0), count);
+    kernels::convert<Bf16, float>(ExecSpace(), y_N, back_N);
+    expect_same(to_host(back_N), to_host(y_N), "to fp32");
   }
 }
 

@@ -2,6 +2,7 @@
 // Matrix products against plain loops, whatever library does them.
 #include <tuple>
 
+#include "gemm_onednn.hpp"
 #include "gemm_portable.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/kernels/gemm.hpp"
@@ -24,7 +25,7 @@ std::vector<Problem> problems() {
   const std::vector<std::tuple<Index, Index, Index>> sizes = {
       {1, 1, 1},   {1, 7, 5},   {5, 1, 3},    {13, 17, 19}, {64, 64, 64}, {65, 63, 251},
       {2, 251, 1}, {0, 3, 4},   {3, 0, 4},    {3, 4, 0},    {0, 0, 0},    {130, 257, 33},
-      {31, 8, 7},  {7, 300, 9}, {129, 16, 65}};
+      {31, 8, 7},  {7, 300, 9}, {129, 16, 65}, {9, 20, 1100}, {3, 1040, 520}, {1160, 3, 520}};
   std::vector<Problem> result;
   for (const auto& [m, n, k] : sizes) {
     for (const Transpose a : {Transpose::kNo, Transpose::kYes}) {
@@ -58,31 +59,88 @@ std::string describe(const Problem& p) {
 
 template <class T>
 class Gemm : public testing::Test {};
-TYPED_TEST_SUITE(Gemm, Scalars);
+TYPED_TEST_SUITE(Gemm, Storages);
 
 /// Runs `multiply` on every problem and compares with plain loops.
-template <class T, class Multiply>
-void expect_products(const Multiply& multiply) {
-  for (const Problem& p : problems()) {
-    const Values a = random_values(p.m * p.k, 1);
-    const Values b = random_values(p.k * p.n, 2);
+/// \param alpha  instead of the problem's, unless 0 \param least  smallest extent
+template <class T, class C, class Multiply>
+void expect_products(const Multiply& multiply, double alpha = 0.0, Index least = 0) {
+  using A = Accumulator<T>;
+  for (Problem p : problems()) {
+    if (std::min({p.m, p.n, p.k}) < least) continue;
+    if (alpha != 0.0) p.alpha = alpha;
+    const Values a = random_values<T>(p.m * p.k, 1);
+    const Values b = random_values<T>(p.k * p.n, 2);
     // beta = 0 must not let what was in c through.
-    const Values c = p.beta == 0.0 ? Values(p.m * p.n, std::nan("")) : random_values(p.m * p.n, 3);
+    const Values c = p.beta == 0.0 ? Values(p.m * p.n, std::nan("")) : random_values<C>(p.m * p.n, 3);
     const auto a_view = is_yes(p.transpose_a) ? to_device<T>(a, p.k, p.m)
                                               : to_device<T>(a, p.m, p.k);
     const auto b_view = is_yes(p.transpose_b) ? to_device<T>(b, p.n, p.k)
                                               : to_device<T>(b, p.k, p.n);
-    const auto c_MN = to_device<T>(c, p.m, p.n);
-    multiply(ExecSpace(), p.transpose_a, p.transpose_b, T(p.alpha), a_view, b_view, T(p.beta),
+    const auto c_MN = to_device<C>(c, p.m, p.n);
+    multiply(ExecSpace(), p.transpose_a, p.transpose_b, A(p.alpha), a_view, b_view, A(p.beta),
              c_MN);
-    expect_close(to_host(c_MN), reference_gemm(p, a, b, c), tolerance<T>(), describe(p));
+    expect_close(to_host(c_MN), reference_gemm(p, a, b, c), tolerance<C>(), describe(p));
   }
 }
 
-TYPED_TEST(Gemm, EqualsPlainLoops) { expect_products<TypeParam>(kernels::gemm<TypeParam>); }
+TYPED_TEST(Gemm, EqualsPlainLoops) {
+  using T = TypeParam;
+  expect_products<T, T>(kernels::gemm<T, T>);
+  if constexpr (std::is_same_v<T, Bf16>) expect_products<T, float>(kernels::gemm<T, float>);
+}
 
 TYPED_TEST(Gemm, PortableKernelEqualsPlainLoops) {
-  expect_products<TypeParam>(kernels::portable_gemm<TypeParam>);
+  using T = TypeParam;
+  expect_products<T, T>(kernels::portable_gemm<T, T>);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    expect_products<T, float>(kernels::portable_gemm<T, float>);
+  }
+}
+
+#if defined(PLEAT_ONEDNN_GEMM)
+/// The product by oneDNN, however it is done on this CPU.
+template <class T, class C>
+void multiply_by_onednn(const ExecSpace&, Transpose transpose_a, Transpose transpose_b,
+                        Accumulator<T>, const DeviceView<const T, 2>& a,
+                        const DeviceView<const T, 2>& b, Accumulator<T> beta,
+                        const DeviceView<C, 2>& c_MN) {
+  const kernels::HostProduct<T, T, C> product{
+      .m = c_MN.extent_int(0),
+      .n = c_MN.extent_int(1),
+      .k = a.extent_int(is_yes(transpose_a) ? 0 : 1),
+      .transpose_a = transpose_a,
+      .transpose_b = transpose_b,
+      .a = a.data(),
+      .a_stride = a.extent_int(1),
+      .b = b.data(),
+      .b_stride = b.extent_int(1),
+      .beta = beta,
+      .c = c_MN.data(),
+      .c_stride = c_MN.extent_int(1)};
+  ASSERT_TRUE(kernels::onednn_gemm(product));
+}
+
+TEST(GemmByOneDnn, EqualsPlainLoops) {
+  expect_products<float, float>(multiply_by_onednn<float, float>, 1.0, 1);
+  if (!kernels::has_fast_bf16()) GTEST_SKIP() << "this CPU does not multiply in bf16";
+  expect_products<Bf16, Bf16>(multiply_by_onednn<Bf16, Bf16>, 1.0, 1);
+  expect_products<Bf16, float>(multiply_by_onednn<Bf16, float>, 1.0, 1);
+}
+#endif
+
+// 512.5 has no place in bf16: whoever rounds on the way loses the half.
+TEST(GemmInBf16, RoundsTheSumOnce) {
+  Values a(1024, 1.0), b(1024, 1.0);
+  b[0] = 1.5;
+  std::fill(b.begin() + 512, b.end(), -1.0);
+  for (const double beta : {0.0, 1.0}) {
+    const auto c_MN = to_device<Bf16>(Values{0.25}, 1, 1);
+    kernels::gemm<Bf16>(ExecSpace(), Transpose::kNo, Transpose::kYes, 1.0F,
+                        to_device<Bf16>(a, 1, 1024), to_device<Bf16>(b, 1, 1024),
+                        static_cast<float>(beta), c_MN);
+    expect_same(to_host(c_MN), {0.5 + 0.25 * beta}, "sum");
+  }
 }
 
 TYPED_TEST(Gemm, RefusesShapesThatDoNotFit) {
@@ -119,7 +177,7 @@ Values part(const Values& values, Index begin, Index end) {
 
 template <class T>
 class GroupedGemm : public testing::Test {};
-TYPED_TEST_SUITE(GroupedGemm, Scalars);
+TYPED_TEST_SUITE(GroupedGemm, Storages);
 
 TYPED_TEST(GroupedGemm, RowsEqualPlainLoops) {
   using T = TypeParam;
@@ -127,14 +185,14 @@ TYPED_TEST(GroupedGemm, RowsEqualPlainLoops) {
   for (const auto& sizes : group_sizes()) {
     for (const Transpose transpose : {Transpose::kNo, Transpose::kYes}) {
       const Groups groups(sizes);
-      const Values a = random_values(groups.rows() * kK, 4);
-      const Values b = random_values(groups.count() * kN * kK, 5);
-      const Values c = random_values(groups.rows() * kN, 6);
+      const Values a = random_values<T>(groups.rows() * kK, 4);
+      const Values b = random_values<T>(groups.count() * kN * kK, 5);
+      const Values c = random_values<T>(groups.rows() * kN, 6);
       const auto c_RN = to_device<T>(c, groups.rows(), kN);
       const auto b_view = is_yes(transpose) ? to_device<T>(b, groups.count(), kN, kK)
                                             : to_device<T>(b, groups.count(), kK, kN);
-      kernels::grouped_gemm_rows<T>(ExecSpace(), transpose, T(1.5),
-                                    to_device<T>(a, groups.rows(), kK), b_view, T(-1), c_RN,
+      kernels::grouped_gemm_rows<T>(ExecSpace(), transpose, 1.5,
+                                    to_device<T>(a, groups.rows(), kK), b_view, -1, c_RN,
                                     groups.offsets());
       Values expected;
       for (Index e = 0; e < groups.count(); ++e) {
@@ -156,12 +214,12 @@ TYPED_TEST(GroupedGemm, WeightsEqualPlainLoops) {
   for (const auto& sizes : group_sizes()) {
     for (const double beta : {0.0, 1.0}) {
       const Groups groups(sizes);
-      const Values a = random_values(groups.rows() * kM, 7);
-      const Values b = random_values(groups.rows() * kN, 8);
+      const Values a = random_values<T>(groups.rows() * kM, 7);
+      const Values b = random_values<T>(groups.rows() * kN, 8);
       const Values c = random_values(groups.count() * kM * kN, 9);
-      const auto c_EMN = to_device<T>(c, groups.count(), kM, kN);
-      kernels::grouped_gemm_weights<T>(ExecSpace(), T(0.5), to_device<T>(a, groups.rows(), kM),
-                                       to_device<T>(b, groups.rows(), kN), T(beta), c_EMN,
+      const auto c_EMN = to_device<Gradient<T>>(c, groups.count(), kM, kN);
+      kernels::grouped_gemm_weights<T>(ExecSpace(), 0.5, to_device<T>(a, groups.rows(), kM),
+                                       to_device<T>(b, groups.rows(), kN), beta, c_EMN,
                                        groups.offsets());
       Values expected;
       for (Index e = 0; e < groups.count(); ++e) {
@@ -172,7 +230,7 @@ TYPED_TEST(GroupedGemm, WeightsEqualPlainLoops) {
             part(c, e * kM * kN, (e + 1) * kM * kN));
         expected.insert(expected.end(), block.begin(), block.end());
       }
-      expect_close(to_host(c_EMN), expected, tolerance<T>(), "weights");
+      expect_close(to_host(c_EMN), expected, tolerance<Gradient<T>>(), "weights");
     }
   }
 }

@@ -96,7 +96,7 @@ TEST(Permutation, AllToOneExpertAndAllPadding) {
 
 template <class T>
 class PermuteRows : public testing::Test {};
-TYPED_TEST_SUITE(PermuteRows, Scalars);
+TYPED_TEST_SUITE(PermuteRows, Storages);
 
 TYPED_TEST(PermuteRows, ThereAndBack) {
   using T = TypeParam;
@@ -108,11 +108,11 @@ TYPED_TEST(PermuteRows, ThereAndBack) {
       const auto permutation =
           permutation_of(ExecSpace(), index, c.tokens, c.choices, c.experts);
 
-      const Values x = random_values(c.tokens * hidden, 1);
+      const Values x = random_values<T>(c.tokens * hidden, 1);
       const auto x_RD = to_device<T>(Values(rows * hidden, 9.0), rows, hidden);
       kernels::permute_rows<T>(ExecSpace(), permutation,
                                to_device<T>(x, c.tokens, hidden), x_RD);
-      const Values y = random_values(rows * hidden, 2);
+      const Values y = random_values<T>(rows * hidden, 2);
       Values expected_x(y.size()), expected_y(x.size());
       for (Index r = 0; r < rows; ++r) {
         const Index token = pairs[static_cast<std::size_t>(r)] / c.choices;
@@ -140,7 +140,7 @@ TYPED_TEST(PermuteRows, ValuesThereAndBack) {
     const auto rows = static_cast<Index>(pairs.size());
     const auto permutation =
         permutation_of(ExecSpace(), index, c.tokens, c.choices, c.experts);
-    const Values value = random_values(c.tokens * c.choices, 1);
+    const Values value = random_values<T>(c.tokens * c.choices, 1);
     const auto value_R = to_device<T>(Values(rows, 9.0), rows);
     kernels::permute_values<T>(ExecSpace(), permutation,
                                to_device<T>(value, c.tokens, c.choices), value_R);
@@ -228,7 +228,7 @@ TYPED_TEST(PermuteRows, SegmentsThereAndBack) {
   kernels::place_segments(ExecSpace(), to_device<std::int64_t>(segments, 5, 3), to_R);
   expect_same(to_host(to_R), to, "to_R");
   for (const Index hidden : {1, 17, 64}) {
-    const Values x = random_values(51 * hidden, 1);
+    const Values x = random_values<T>(51 * hidden, 1);
     const auto x_RD = to_device<T>(x, 51, hidden);
     const DeviceView<T, 2> y_RD("y_RD", 51, hidden), back_RD("back_RD", 51, hidden);
     kernels::scatter_rows<T>(ExecSpace(), to_R, x_RD, y_RD);

@@ -51,7 +51,7 @@ Gradients backward(const ExecSpace& exec, const Values& x, const Values& w,
   const auto inverse_T = to_device<Accumulator<T>>(Values(tokens), tokens);
   kernels::rms_norm_forward<T>(exec, x_TD, w_D, kEps, y_TD, inverse_T);
   const auto dx_TD = to_device<T>(Values(x.size(), 1.0), tokens, hidden);
-  const auto dw_D = to_device<T>(Values(w.size(), 1.0), hidden);
+  const auto dw_D = to_device<Gradient<T>>(Values(w.size(), 1.0), hidden);
   kernels::rms_norm_backward<T>(exec, x_TD, w_D, inverse_T,
                                 to_device<T>(dy, tokens, hidden), scratch, dx_TD, dw_D);
   return {to_host(dx_TD), to_host(dw_D)};
@@ -64,7 +64,7 @@ Values minus_one(Values values) {
 
 template <class T>
 class RmsNorm : public testing::Test {};
-TYPED_TEST_SUITE(RmsNorm, Scalars);
+TYPED_TEST_SUITE(RmsNorm, Storages);
 
 constexpr Index kTokens[] = {1, 7, 63, 130};
 constexpr Index kHidden[] = {1, 8, 17, 251, 512};
@@ -74,8 +74,8 @@ TYPED_TEST(RmsNorm, ForwardEqualsTheReference) {
   const ExecSpace exec;
   for (const Index tokens : kTokens) {
     for (const Index hidden : kHidden) {
-      const Values x = random_values(tokens * hidden, 1);
-      const Values w = random_values(hidden, 2);
+      const Values x = random_values<Bf16>(tokens * hidden, 1);
+      const Values w = random_values<Bf16>(hidden, 2);
       const auto y_TD = to_device<T>(Values(x.size()), tokens, hidden);
       const auto inverse_T = to_device<Accumulator<T>>(Values(tokens), tokens);
       kernels::rms_norm_forward<T>(exec, to_device<T>(x, tokens, hidden),
@@ -88,9 +88,9 @@ TYPED_TEST(RmsNorm, ForwardEqualsTheReference) {
 TYPED_TEST(RmsNorm, AddThenForward) {
   using T = TypeParam;
   constexpr Index kRows = 63, kColumns = 17;
-  const Values x = random_values(kRows * kColumns, 1);
-  const Values delta = random_values(kRows * kColumns, 3);
-  const Values w = random_values(kColumns, 2);
+  const Values x = random_values<Bf16>(kRows * kColumns, 1);
+  const Values delta = random_values<Bf16>(kRows * kColumns, 3);
+  const Values w = random_values<Bf16>(kColumns, 2);
   Values sum = x;
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += delta[i];
   const auto x_TD = to_device<T>(x, kRows, kColumns);
@@ -100,15 +100,16 @@ TYPED_TEST(RmsNorm, AddThenForward) {
                                    to_device<T>(w, kColumns), kEps, x_TD, y_TD,
                                    inverse_T);
   expect_close(to_host(x_TD), sum, tolerance<T>(), "x_TD");
-  expect_close(to_host(y_TD), norm_reference(sum, w), tolerance<T>(), "y_TD");
+  // The norm is that of the sum as stored.
+  expect_close(to_host(y_TD), norm_reference(to_host(x_TD), w), tolerance<T>(), "y_TD");
 }
 
 TEST(RmsNormBackward, EqualsCentralDifferences) {
   for (const Index tokens : kTokens) {
     for (const Index hidden : kHidden) {
-      const Values x = random_values(tokens * hidden, 1);
-      const Values w = random_values(hidden, 2);
-      const Values dy = random_values(tokens * hidden, 4);
+      const Values x = random_values<Bf16>(tokens * hidden, 1);
+      const Values w = random_values<Bf16>(hidden, 2);
+      const Values dy = random_values<Bf16>(tokens * hidden, 4);
       const Gradients actual = backward<double>(ExecSpace(), x, w, dy, tokens, hidden);
       expect_gradient([&](const Values& at) { return dot(dy, norm_reference(at, w)); }, x,
                       minus_one(actual.dx), "dx_TD");
@@ -117,14 +118,17 @@ TEST(RmsNormBackward, EqualsCentralDifferences) {
       const Gradients single = backward<float>(ExecSpace(), x, w, dy, tokens, hidden);
       expect_close(single.dx, actual.dx, tolerance<float>(), "dx_TD in fp32");
       expect_close(single.dw, actual.dw, tolerance<float>(), "dw_D in fp32");
+      const Gradients half = backward<Bf16>(ExecSpace(), x, w, dy, tokens, hidden);
+      expect_close(half.dx, actual.dx, tolerance<Bf16>(), "dx_TD in bf16");
+      expect_close(half.dw, actual.dw, tolerance<float>(), "dw_D in bf16");
     }
   }
 }
 
 TEST(RmsNormBackward, HasTheSameBitsOnAnyNumberOfThreads) {
-  const Values x = random_values(130 * 251, 1);
-  const Values w = random_values(251, 2);
-  const Values dy = random_values(130 * 251, 4);
+  const Values x = random_values<Bf16>(130 * 251, 1);
+  const Values w = random_values<Bf16>(251, 2);
+  const Values dy = random_values<Bf16>(130 * 251, 4);
   const Gradients first = backward<float>(ExecSpace(), x, w, dy, 130, 251);
   const Gradients again = backward<float>(ExecSpace(), x, w, dy, 130, 251);
   const Gradients alone = backward<float>(one_thread(), x, w, dy, 130, 251);
@@ -133,33 +137,48 @@ TEST(RmsNormBackward, HasTheSameBitsOnAnyNumberOfThreads) {
   expect_same(alone.dx, first.dx, "dx_TD with one thread");
 }
 
+struct HeadNorm {
+  static constexpr Index kFirst = 1, kHeads = 3, kAllHeads = 5;
+  Values y, dqkv, dw;
+};
+
+template <class T>
+HeadNorm head_norm(const Values& x, const Values& w, const Values& dy, Index tokens,
+                   Index head_dim) {
+  const Index row = HeadNorm::kAllHeads * head_dim;
+  const auto w_d = to_device<T>(w, head_dim);
+  const auto y_TQ = to_device<T>(x, tokens, row);
+  kernels::head_rms_norm_forward<T>(ExecSpace(), HeadNorm::kFirst, HeadNorm::kHeads, head_dim,
+                                    w_d, kEps, y_TQ);
+  Arena scratch("test");
+  const auto dqkv_TQ = to_device<T>(dy, tokens, row);
+  const auto dw_d = to_device<Gradient<T>>(Values(w.size()), head_dim);
+  kernels::head_rms_norm_backward<T>(ExecSpace(), HeadNorm::kFirst, HeadNorm::kHeads, head_dim,
+                                     w_d, kEps, to_device<T>(x, tokens, row), scratch, dqkv_TQ,
+                                     dw_d);
+  return {to_host(y_TQ), to_host(dqkv_TQ), to_host(dw_d)};
+}
+
 TEST(HeadRmsNorm, ForwardAndBackward) {
-  constexpr Index kFirst = 1, kHeads = 3, kAllHeads = 5;
   for (const Index tokens : kTokens) {
     for (const Index head_dim : {Index{8}, Index{17}, Index{256}}) {
-      const Index row = kAllHeads * head_dim;
-      const Values x = random_values(tokens * row, 1);
-      const Values w = random_values(head_dim, 2);
-      const Values dy = random_values(tokens * row, 4);
+      const Index row = HeadNorm::kAllHeads * head_dim;
+      const Values x = random_values<Bf16>(tokens * row, 1);
+      const Values w = random_values<Bf16>(head_dim, 2);
+      const Values dy = random_values<Bf16>(tokens * row, 4);
       const auto forward = [&](const Values& x_at, const Values& w_at) {
-        return head_norm_reference(x_at, w_at, row, kFirst, kHeads);
+        return head_norm_reference(x_at, w_at, row, HeadNorm::kFirst, HeadNorm::kHeads);
       };
-      const auto w_d = to_device<double>(w, head_dim);
-      const auto y_TQ = to_device<double>(x, tokens, row);
-      kernels::head_rms_norm_forward<double>(ExecSpace(), kFirst, kHeads, head_dim, w_d,
-                                             kEps, y_TQ);
-      expect_close(to_host(y_TQ), forward(x, w), tolerance<double>(), "qkv_TQ");
-
-      Arena scratch("test");
-      const auto dqkv_TQ = to_device<double>(dy, tokens, row);
-      const auto dw_d = to_device<double>(Values(w.size()), head_dim);
-      kernels::head_rms_norm_backward<double>(ExecSpace(), kFirst, kHeads, head_dim, w_d,
-                                              kEps, to_device<double>(x, tokens, row),
-                                              scratch, dqkv_TQ, dw_d);
+      const HeadNorm actual = head_norm<double>(x, w, dy, tokens, head_dim);
+      expect_close(actual.y, forward(x, w), tolerance<double>(), "qkv_TQ");
       expect_gradient([&](const Values& at) { return dot(dy, forward(at, w)); }, x,
-                      to_host(dqkv_TQ), "dqkv_TQ");
-      expect_gradient([&](const Values& at) { return dot(dy, forward(x, at)); }, w,
-                      to_host(dw_d), "dw_d");
+                      actual.dqkv, "dqkv_TQ");
+      expect_gradient([&](const Values& at) { return dot(dy, forward(x, at)); }, w, actual.dw,
+                      "dw_d");
+      const HeadNorm half = head_norm<Bf16>(x, w, dy, tokens, head_dim);
+      expect_close(half.y, actual.y, tolerance<Bf16>(), "qkv_TQ in bf16");
+      expect_close(half.dqkv, actual.dqkv, tolerance<Bf16>(), "dqkv_TQ in bf16");
+      expect_close(half.dw, actual.dw, tolerance<float>(), "dw_d in bf16");
     }
   }
 }

@@ -13,7 +13,7 @@ using kernels::Rotation;
 
 template <class T>
 class Rope : public testing::Test {};
-TYPED_TEST_SUITE(Rope, Scalars);
+TYPED_TEST_SUITE(Rope, Storages);
 
 /// Row t, head h, pair i turns by t theta^(-2i/d), as a complex number.
 Values reference_rope(Values x, Index sequence, Index row, Index heads, Index dim,
@@ -43,7 +43,7 @@ TYPED_TEST(Rope, TurnsTheRotatedHeadsAndNoOthers) {
       constexpr Index kBatch = 3, kHeads = 3, kRotated = 2;
       constexpr double kTheta = 1.0e4;
       const Index row = kHeads * dim;
-      const Values x = random_values(kBatch * sequence * row, 1);
+      const Values x = random_values<T>(kBatch * sequence * row, 1);
       const auto tables = kernels::make_rope_tables<T>(sequence, dim, kTheta);
       for (const Rotation rotation : {Rotation::kForward, Rotation::kBackward}) {
         const auto x_TQ = to_device<T>(x, kBatch * sequence, row);

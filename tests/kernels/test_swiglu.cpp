@@ -45,15 +45,15 @@ constexpr Index kFfn[] = {1, 3, 17, 251};
 
 template <class T>
 class Swiglu : public testing::Test {};
-TYPED_TEST_SUITE(Swiglu, Scalars);
+TYPED_TEST_SUITE(Swiglu, Storages);
 
 TYPED_TEST(Swiglu, ForwardEqualsTheReference) {
   using T = TypeParam;
   for (const Index rows : kRows) {
     for (const Index ffn : kFfn) {
       for (const bool weighted : {false, true}) {
-        const Values gate_up = random_values(rows * 2 * ffn, 1, 4.0);
-        const Values weight = weighted ? random_values(rows, 2) : Values();
+        const Values gate_up = random_values<Bf16>(rows * 2 * ffn, 1, 4.0);
+        const Values weight = weighted ? random_values<Bf16>(rows, 2) : Values();
         DeviceView<Accumulator<T>, 1> weight_R;
         if (weighted) weight_R = to_device<Accumulator<T>>(weight, rows);
         const auto h_RF = to_device<T>(Values(rows * ffn, 9.0), rows, ffn);
@@ -71,9 +71,9 @@ TEST(SwigluBackward, EqualsCentralDifferences) {
   for (const Index rows : kRows) {
     for (const Index ffn : kFfn) {
       for (const bool weighted : {false, true}) {
-        const Values gate_up = random_values(rows * 2 * ffn, 1);
-        const Values weight = weighted ? random_values(rows, 2) : Values();
-        const Values dh = random_values(rows * ffn, 3);
+        const Values gate_up = random_values<Bf16>(rows * 2 * ffn, 1);
+        const Values weight = weighted ? random_values<Bf16>(rows, 2) : Values();
+        const Values dh = random_values<Bf16>(rows * ffn, 3);
         const auto width = static_cast<std::size_t>(ffn);
         const Gradients actual = backward<double>(gate_up, weight, dh, rows, ffn);
         expect_close(actual.h, swiglu_reference(gate_up, weight, width),
@@ -96,6 +96,10 @@ TEST(SwigluBackward, EqualsCentralDifferences) {
         expect_close(single.h, actual.h, tolerance<float>(), "h in fp32");
         expect_close(single.dweight, actual.dweight, tolerance<float>(),
                      "dweight in fp32");
+        const Gradients half = backward<Bf16>(gate_up, weight, dh, rows, ffn);
+        expect_close(half.dgate_up, actual.dgate_up, tolerance<Bf16>(), "dgate_up in bf16");
+        expect_close(half.h, actual.h, tolerance<Bf16>(), "h in bf16");
+        expect_close(half.dweight, actual.dweight, tolerance<float>(), "dweight in bf16");
       }
     }
   }

@@ -93,7 +93,7 @@ ModelProblem<T>::ModelProblem(const plan::ModelConfig& config, std::int64_t sequ
       weights_(model::parameter_layout(config), "pleat::test::weights"),
       gradients_(weights_.shared_layout(), "pleat::test::gradients"),
       weight_views_(model::bind_tensors<T>(placement_, weights_)),
-      gradient_views_(model::bind_tensors<T>(placement_, gradients_)),
+      gradient_views_(model::bind_tensors<Gradient<T>>(placement_, gradients_)),
       sums_(config, *grid_),
       transformer_(std::make_unique<model::Transformer<T>>(
           placement_, *grid_,
@@ -115,7 +115,7 @@ void ModelProblem<T>::set_weights(const std::string& name,
 
 template <class T>
 void ModelProblem<T>::reset() {
-  Kokkos::deep_copy(exec_, gradients_.flat(), T(0));
+  Kokkos::deep_copy(exec_, gradients_.flat(), Gradient<T>(0));
   sums_.reset(exec_);
 }
 
@@ -143,7 +143,8 @@ double ModelProblem<T>::evaluate(const HostBatch& batch) {
 
 template <class T>
 std::vector<double> ModelProblem<T>::logits(const HostBatch& batch) {
-  const DeviceView<T, 2> logits_TV("pleat::test::logits", batch.tokens(), config_.vocab);
+  const DeviceView<Accumulator<T>, 2> logits_TV("pleat::test::logits", batch.tokens(),
+                                                config_.vocab);
   transformer_->logits(exec_, to_device(batch), weight_views_, logits_TV);
   exec_.fence("pleat::test::logits");
   return to_host(logits_TV);
@@ -193,5 +194,6 @@ std::size_t ModelProblem<T>::workspace_allocations() const {
 
 template class ModelProblem<float>;
 template class ModelProblem<double>;
+template class ModelProblem<Bf16>;
 
 }  // namespace pleat::test

@@ -55,7 +55,7 @@ class ModelProblem {
   void set_weights(const std::string& name, const std::vector<double>& values);
   /// \brief For io::load_hugging_face_weights and the like.
   const tensor::FlatTensors<T>& weights() const { return weights_; }
-  const tensor::FlatTensors<T>& gradients() const { return gradients_; }
+  const tensor::FlatTensors<Gradient<T>>& gradients() const { return gradients_; }
   /// \brief Zeroes gradients and sums.
   void reset();
   /// \brief One micro-batch; adds to gradients and sums.
@@ -86,9 +86,9 @@ class ModelProblem {
   std::unique_ptr<const comm::Grid> grid_ = std::make_unique<comm::Grid>();
   ExecSpace exec_;
   tensor::FlatTensors<T> weights_;
-  tensor::FlatTensors<T> gradients_;
+  tensor::FlatTensors<Gradient<T>> gradients_;
   model::ModelTensors<T> weight_views_;
-  model::ModelTensors<T> gradient_views_;
+  model::ModelTensors<Gradient<T>> gradient_views_;
   model::StepSums sums_;
   std::unique_ptr<model::Transformer<T>> transformer_;
 };

@@ -68,6 +68,19 @@ TEST(Memory, DoublePrecisionTakesTwice) {
                    2.0 * training_memory(bench_s(), request()).parameters);
 }
 
+// Weights and activations halve; what is summed stays, and masters are added.
+TEST(Memory, Bf16HalvesWhatIsNotSummed) {
+  const MemoryUse single = training_memory(bench_s(), request());
+  MemoryRequest asked = request();
+  asked.scalar_bytes = 2;
+  const MemoryUse half = training_memory(bench_s(), asked);
+  EXPECT_DOUBLE_EQ(half.parameters, 0.5 * single.parameters);
+  EXPECT_DOUBLE_EQ(half.gradients, single.gradients);
+  EXPECT_DOUBLE_EQ(half.optimizer, 1.5 * single.optimizer);
+  EXPECT_GT(half.activations, 0.5 * single.activations);
+  EXPECT_LT(half.activations, 0.55 * single.activations);
+}
+
 // The chunk of the head is declared once for computing and once for planning.
 TEST(Memory, LogitsAreThoseOfTheHead) {
   for (const std::int64_t vocab : {251, 8192, 151936}) {

@@ -12,6 +12,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include "pleat/base/bf16.hpp"
+
 namespace pleat {
 
 using ExecSpace = Kokkos::DefaultExecutionSpace;
@@ -49,5 +51,13 @@ struct AccumulatorOf<double> {
 };
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
+
+/// \brief The type of the gradients of weights of type T, which micro-batches and ranks add to.
+template <class T>
+using Gradient = Accumulator<T>;
+
+/// \brief The type in which the optimizer keeps weights that the model reads as T.
+template <class T>
+using Master = Accumulator<T>;
 
 }  // namespace pleat

@@ -65,7 +65,7 @@ class Communicator {
   /// thread may ask.
   const char* exchange_under_way() const { return waiting_->exchange(); }
 
-  /// \brief x_N = sum or maximum of every member's x_N, on every member.
+  /// \brief x_N = sum or maximum of every member's x_N, on every member. Not in bf16.
   template <class View>
   void all_reduce(const View& x_N, Reduction reduction) {
     start_all_reduce(x_N, reduction).wait();
@@ -97,7 +97,8 @@ class Communicator {
                     std::span<const std::int64_t> counts);
 
   /// \brief out_N = this member's part of the sum of every in_PN. out_N may be this
-  /// member's own part of in_PN; the rest of in_PN is then undefined.
+  /// member's own part of in_PN; the rest of in_PN is then undefined. Numbers in bf16 are
+  /// added in fp32, in rank order, and rounded once.
   template <class In, class Out>
   void reduce_scatter(const In& in_PN, const Out& out_N) {
     start_reduce_scatter(in_PN, out_N).wait();

@@ -101,6 +101,7 @@ auto part_of(const View& x_M, std::int64_t first, std::size_t count) {
 template <class View>
 Pending Communicator::start_all_reduce(const View& x_N, Reduction reduction) {
   constexpr Element element = detail::element_of_view<View>();
+  static_assert(element != Element::kBf16, "sums in bf16 are formed by reduce_scatter");
   if (size_ == 1) return {};
   const auto host_N = detail::fetch(x_N);
   return detail::store_after(

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "pleat/base/bf16.hpp"
+
 namespace pleat::comm {
 
 enum class Reduction { kSum, kMax };
-enum class Element { kByte, kInt32, kInt64, kFloat, kDouble };
+enum class Element { kByte, kInt32, kInt64, kBf16, kFloat, kDouble };
 
 std::size_t bytes_of(Element element);
 
@@ -24,6 +26,8 @@ constexpr Element element_of() {
     return Element::kInt32;
   } else if constexpr (std::is_same_v<T, std::int64_t>) {
     return Element::kInt64;
+  } else if constexpr (std::is_same_v<T, Bf16>) {
+    return Element::kBf16;
   } else if constexpr (std::is_same_v<T, float>) {
     return Element::kFloat;
   } else {

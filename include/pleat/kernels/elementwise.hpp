@@ -24,7 +24,7 @@ void add_bias(const ExecSpace& exec, const DeviceView<const T, 1>& bias_D,
 /// \brief dbias_D += sum over the rows of dy_TD, in a fixed order.
 template <class T>
 void add_bias_backward(const ExecSpace& exec, const DeviceView<const T, 2>& dy_TD,
-                       Arena& scratch, const DeviceView<T, 1>& dbias_D);
+                       Arena& scratch, const DeviceView<Gradient<T>, 1>& dbias_D);
 
 /// \brief y_TD = sigmoid(gate_T) x_TD + y_TD: the shared expert's contribution.
 template <class T>
@@ -43,6 +43,11 @@ void sigmoid_gated_backward(const ExecSpace& exec, const DeviceView<const T, 2>&
 template <class T>
 void sum_of_squares(const ExecSpace& exec, const DeviceView<const T, 1>& x_N,
                     Arena& scratch, const DeviceView<double, 0>& result);
+
+/// \brief y_N = x_N, rounded where To is narrower.
+template <class From, class To>
+void convert(const ExecSpace& exec, const DeviceView<const From, 1>& x_N,
+             const DeviceView<To, 1>& y_N);
 
 /// \brief Whether any element is NaN or Inf. Synchronises the host.
 template <class T>

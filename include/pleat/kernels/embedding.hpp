@@ -22,6 +22,7 @@ void embedding_forward(const ExecSpace& exec, std::int64_t first_entry,
 template <class T>
 void embedding_backward(const ExecSpace& exec, std::int64_t first_entry,
                         const DeviceView<const std::int32_t, 1>& tokens_T,
-                        const DeviceView<const T, 2>& dx_TD, const DeviceView<T, 2>& dw_VD);
+                        const DeviceView<const T, 2>& dx_TD,
+                        const DeviceView<Gradient<T>, 2>& dw_VD);
 
 }  // namespace pleat::kernels

@@ -27,7 +27,7 @@ void rms_norm_backward(const ExecSpace& exec, const DeviceView<const T, 2>& x_TD
                        const DeviceView<const T, 1>& w_D,
                        const DeviceView<const Accumulator<T>, 1>& inverse_rms_T,
                        const DeviceView<const T, 2>& dy_TD, Arena& scratch,
-                       const DeviceView<T, 2>& dx_TD, const DeviceView<T, 1>& dw_D);
+                       const DeviceView<T, 2>& dx_TD, const DeviceView<Gradient<T>, 1>& dw_D);
 
 /// \brief x_TD = x_TD + delta_TD, then the norm of the sum: the residual connection in front
 /// of a norm, in one pass.
@@ -49,6 +49,7 @@ template <class T>
 void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head, std::int64_t heads,
                             std::int64_t head_dim, const DeviceView<const T, 1>& w_d, double eps,
                             const DeviceView<const T, 2>& raw_TQ, Arena& scratch,
-                            const DeviceView<T, 2>& dqkv_TQ, const DeviceView<T, 1>& dw_d);
+                            const DeviceView<T, 2>& dqkv_TQ,
+                            const DeviceView<Gradient<T>, 1>& dw_d);
 
 }  // namespace pleat::kernels

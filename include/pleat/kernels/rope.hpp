@@ -15,11 +15,11 @@
 
 namespace pleat::kernels {
 
-/// \brief cos and sin of the angles of S positions, computed in fp64.
+/// \brief cos and sin of the angles of S positions, computed in fp64, for heads of type T.
 template <class T>
 struct RopeTables {
-  DeviceView<T, 2> cos_Sd;  ///< [S, d/2]
-  DeviceView<T, 2> sin_Sd;  ///< [S, d/2]
+  DeviceView<Accumulator<T>, 2> cos_Sd;  ///< [S, d/2]
+  DeviceView<Accumulator<T>, 2> sin_Sd;  ///< [S, d/2]
 };
 
 /// \brief Row i is for positions[i]: a rank may hold pieces of the sequence.

@@ -50,6 +50,7 @@ template <class T>
 void attention_backward(const Context& context, const AttentionSetup<T>& setup,
                         const MicroBatch& batch,
                         const BlockTensors<T>& weights, const AttentionActivations<T>& activations,
-                        const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD);
+                        const BlockTensors<Gradient<T>>& gradients,
+                        const DeviceView<T, 2>& dx_TD);
 
 }  // namespace pleat::model

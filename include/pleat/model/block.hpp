@@ -46,6 +46,6 @@ template <class T>
 void block_backward(const Context& context, const BlockSetup<T>& setup, std::int64_t layer,
                     const MicroBatch& batch, const BlockTensors<T>& weights,
                     const BlockActivations<T>& activations, double router_loss_scale,
-                    const BlockTensors<T>& gradients, const DeviceView<T, 2>& dx_TD);
+                    const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dx_TD);
 
 }  // namespace pleat::model

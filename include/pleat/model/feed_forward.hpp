@@ -23,7 +23,7 @@ struct FeedForwardActivations {
 template <class T>
 void feed_forward(const Context& context, const FeedForwardTensors<T>& weights,
                   const DeviceView<const T, 2>& x_TD, FeedForwardActivations<T>& activations,
-                  T beta, const DeviceView<T, 2>& y_TD);
+                  Accumulator<T> beta, const DeviceView<T, 2>& y_TD);
 
 /// \brief dx_TD = beta dx_TD + gradient for x_TD; gradients accumulate. Collective over tp.
 template <class T>
@@ -31,7 +31,7 @@ void feed_forward_backward(const Context& context, const FeedForwardTensors<T>& 
                            const DeviceView<const T, 2>& x_TD,
                            const FeedForwardActivations<T>& activations,
                            const DeviceView<const T, 2>& dy_TD,
-                           const FeedForwardTensors<T>& gradients, T beta,
+                           const FeedForwardTensors<Gradient<T>>& gradients, Accumulator<T> beta,
                            const DeviceView<T, 2>& dx_TD);
 
 }  // namespace pleat::model

@@ -37,6 +37,6 @@ void head_forward_backward(const Context& context, const MicroBatch& batch,
                            const Vocabulary& vocabulary, double scale,
                            const DeviceView<const T, 2>& head_VD,
                            const DeviceView<const T, 2>& x_TD, const DeviceView<T, 2>& dx_TD,
-                           const DeviceView<T, 2>& dhead_VD, const DeviceView<double, 0>& loss);
+                           const DeviceView<Gradient<T>, 2>& dhead_VD, const DeviceView<double, 0>& loss);
 
 }  // namespace pleat::model

@@ -56,7 +56,7 @@ template <class T>
 void moe_backward(const Context& context, const MoeSetup<T>& setup, const MicroBatch& batch,
                   const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
                   const MoeActivations<T>& activations, double router_loss_scale,
-                  const DeviceView<const T, 2>& dy_TD, const BlockTensors<T>& gradients,
-                  const DeviceView<T, 2>& dx_TD);
+                  const DeviceView<const T, 2>& dy_TD,
+                  const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dx_TD);
 
 }  // namespace pleat::model

@@ -40,11 +40,13 @@ DeviceView<const T, 2> gather_rows(const Context& context, const DeviceView<cons
 template <class T>
 class RowSum {
  public:
-  RowSum(const Context& context, T beta, const DeviceView<T, 2>& y_TD);
+  using A = Accumulator<T>;
+
+  RowSum(const Context& context, A beta, const DeviceView<T, 2>& y_TD);
   /// \brief y_TD itself, or a buffer of U rows.
   const DeviceView<T, 2>& target_UD() const { return target_UD_; }
   /// \brief What the product must scale its target by.
-  T beta() const { return parallel_ ? T(0) : beta_; }
+  A beta() const { return parallel_ ? A(0) : beta_; }
   /// \brief Collective over tp.
   void finish() const;
 
@@ -52,7 +54,7 @@ class RowSum {
   const Context& context_;
   ArenaScope scope_;
   bool parallel_;
-  T beta_;
+  A beta_;
   DeviceView<T, 2> y_TD_;
   DeviceView<T, 2> target_UD_;
 };

@@ -39,7 +39,7 @@ struct UnitHooks {
 template <class T>
 struct StepTensors {
   const ModelTensors<T>& weights;
-  const ModelTensors<T>& gradients;  ///< accumulate
+  const ModelTensors<Gradient<T>>& gradients;  ///< accumulate
   const StepSums& sums;              ///< accumulate
   const UnitHooks& hooks;
 };
@@ -97,13 +97,13 @@ class Transformer {
   /// \brief Losses of one micro-batch and their gradients, on a stage that is the whole model.
   void forward_backward(const ExecSpace& exec, const MicroBatch& batch,
                         const LossScales& scales, const ModelTensors<T>& weights,
-                        const ModelTensors<T>& gradients, const StepSums& sums);
+                        const ModelTensors<Gradient<T>>& gradients, const StepSums& sums);
   /// \brief Losses only, likewise.
   void evaluate(const ExecSpace& exec, const MicroBatch& batch, const ModelTensors<T>& weights,
                 const StepSums& sums);
   /// \brief logits_TV of every token, on one rank (tests and text generation).
   void logits(const ExecSpace& exec, const MicroBatch& batch, const ModelTensors<T>& weights,
-              const DeviceView<T, 2>& logits_TV);
+              const DeviceView<Accumulator<T>, 2>& logits_TV);
 
   /// \brief Where the last forward pass of a flight first left the finite numbers: 0 the
   /// embedding, l + 1 layer l, layers + 1 the final norm; -1 nowhere. Synchronises the host;
@@ -135,7 +135,8 @@ class Transformer {
   void backward_layer(const ExecSpace& exec, Flight<T>& flight, std::int64_t layer,
                       const StepTensors<T>& step, const DeviceView<T, 2>& dx_TD);
   void embed_backward(const Context& context, const Flight<T>& flight,
-                      const ModelTensors<T>& gradients, const DeviceView<T, 2>& dx_TD);
+                      const ModelTensors<Gradient<T>>& gradients,
+                      const DeviceView<T, 2>& dx_TD);
 
   Placement placement_;
   const comm::Grid& grid_;

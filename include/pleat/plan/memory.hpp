@@ -31,6 +31,8 @@ struct MemoryRequest {
   Batch batch = {};
   Mapping mapping = {};
   Recompute recompute = Recompute::kNone;
+  /// Of a weight of the model and of an activation. Gradients, moments, statistics and sums
+  /// have 4 at least, as have the optimizer's own weights where the model's have fewer.
   std::int64_t scalar_bytes = 4;
   Sharding sharding = Sharding::kOptimizer;
   StageLoad stage = {};
@@ -40,7 +42,8 @@ struct MemoryRequest {
 struct MemoryUse {
   double parameters = 0.0;
   double gradients = 0.0;
-  double optimizer = 0.0;    ///< both moments, split over the ranks that sum the gradient
+  double optimizer = 0.0;    ///< both moments, split over the ranks that sum the gradient;
+                             ///< and master weights
   double activations = 0.0;  ///< from forward to backward, of all micro-batches in flight
   double recomputed = 0.0;   ///< one block's, computed again in the backward pass
   double workspace = 0.0;    ///< within the layer, or the head, that needs most

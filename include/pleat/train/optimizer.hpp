@@ -18,6 +18,8 @@ namespace pleat::train {
 template <class T>
 class Optimizer {
  public:
+  using M = Master<T>;
+
   Optimizer(const OptimizerSection& section, const ParameterStore<T>& store,
             const comm::Grid& grid);
 
@@ -34,8 +36,8 @@ class Optimizer {
               const ParameterStore<T>& store);
 
   /// \brief As ParameterStore::whole() takes them.
-  const DeviceView<T, 1>& first_moment() const { return first_moment_N_; }
-  const DeviceView<T, 1>& second_moment() const { return second_moment_N_; }
+  const DeviceView<M, 1>& first_moment() const { return first_moment_N_; }
+  const DeviceView<M, 1>& second_moment() const { return second_moment_N_; }
 
  private:
   /// A run of a shard in which every element is treated alike.
@@ -50,8 +52,8 @@ class Optimizer {
   OptimizerSection section_;
   const comm::Grid& grid_;
   std::vector<Run> runs_;
-  DeviceView<T, 1> first_moment_N_;
-  DeviceView<T, 1> second_moment_N_;
+  DeviceView<M, 1> first_moment_N_;
+  DeviceView<M, 1> second_moment_N_;
   DeviceView<double, 1> squares_R_;  ///< by run
   DeviceView<double, 0> sum_of_squares_;
   DeviceView<double, 0> norm_;

@@ -9,10 +9,15 @@
 /// weights are gathered again (ZeRO-1, Rajbhandari et al., arXiv 1910.02054). With
 /// Sharding::kParameters the layers' weights and gradients are kept as shards as well and one
 /// layer at a time is gathered (ZeRO-3).
+///
+/// Where the model computes in a type T that is narrower than the one it is trained in, the
+/// optimizer's weights are masters beside those of the model, which are rounded from them after
+/// each update, shard by shard, before they are gathered. Gradients are summed in Gradient<T>.
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "pleat/comm/grid.hpp"
@@ -35,6 +40,11 @@ struct ShardPiece {
 template <class T>
 class ParameterStore {
  public:
+  using M = Master<T>;
+  using G = Gradient<T>;
+  /// Whether the optimizer's weights are not those that the model computes with.
+  static constexpr bool kHasMasters = !std::is_same_v<M, T>;
+
   /// \brief Weights and gradients, zero. Collective over the grid, as is every function but the
   /// accessors. \param grid  must outlive the object
   ParameterStore(const model::Placement& placement, const comm::Grid& grid,
@@ -43,7 +53,7 @@ class ParameterStore {
   const tensor::ParameterLayout& layout() const { return *layout_; }
   std::shared_ptr<const tensor::ParameterLayout> shared_layout() const { return layout_; }
   const model::ModelTensors<T>& weights() const { return weight_views_; }
-  const model::ModelTensors<T>& gradients() const { return gradient_views_; }
+  const model::ModelTensors<G>& gradients() const { return gradient_views_; }
 
   /// \brief Elements of this rank's shards of all buckets, one after the other.
   std::int64_t shard_size() const { return shard_size_; }
@@ -51,9 +61,9 @@ class ParameterStore {
   tensor::Range shard_range(std::size_t bucket) const;
   /// \brief ... its place among the shards ...
   std::int64_t shard_begin(std::size_t bucket) const { return shard_begin_[bucket]; }
-  /// \brief ... and its weights and reduced gradients.
-  DeviceView<T, 1> weight_shard(std::size_t bucket) const;
-  DeviceView<T, 1> gradient_shard(std::size_t bucket) const;
+  /// \brief ... and its weights, as the optimizer moves them, and reduced gradients.
+  DeviceView<M, 1> weight_shard(std::size_t bucket) const;
+  DeviceView<G, 1> gradient_shard(std::size_t bucket) const;
 
   /// \brief All elements of this rank's shards, padding left out. Over all ranks, those of
   /// `counted` parameters are each element of the model once.
@@ -70,29 +80,31 @@ class ParameterStore {
   void gather_weights();
 
   /// \brief Whole tensors of this rank, for files: copies, or the buffer itself.
-  tensor::FlatTensors<T> whole_weights();
-  tensor::FlatTensors<T> whole_gradients();
+  tensor::FlatTensors<M> whole_weights();
+  tensor::FlatTensors<G> whole_gradients();
   /// \brief The same of other shards, e.g. moments.
-  tensor::FlatTensors<T> whole(const DeviceView<T, 1>& shards_N);
+  tensor::FlatTensors<M> whole(const DeviceView<M, 1>& shards_N);
   /// \brief Takes over weights, or cuts out this rank's shards.
-  void set_weights(const tensor::FlatTensors<T>& whole);
-  void cut_shards(const tensor::FlatTensors<T>& whole, const DeviceView<T, 1>& shards_N) const;
+  void set_weights(const tensor::FlatTensors<M>& whole);
+  void cut_shards(const tensor::FlatTensors<M>& whole, const DeviceView<M, 1>& shards_N) const;
 
  private:
   bool is_sharded(std::int64_t unit) const;
   comm::Communicator& group(tensor::Group group) const;
-  DeviceView<T, 1> shard(std::size_t bucket, const DeviceView<T, 1>& shards_N,
-                         const std::vector<tensor::FlatTensors<T>>& units) const;
+  template <class U>
+  DeviceView<U, 1> shard(std::size_t bucket, const DeviceView<U, 1>& shards_N,
+                         const std::vector<tensor::FlatTensors<U>>& units) const;
+  DeviceView<T, 1> model_shard(std::size_t bucket) const;
+  void round_masters();
   void make_buffers();
-  void make_unit(std::int64_t unit, const DeviceView<T, 1>& weights_N,
-                 const DeviceView<T, 1>& gradients_N, std::int64_t begin);
+  void make_unit(std::int64_t unit, std::int64_t begin);
   void before(std::int64_t unit);
   void after_backward(std::int64_t unit);
   void reduce(std::size_t bucket);
   void add_reduced(std::size_t bucket);
   void sum_kv_copies(std::int64_t unit);
   void sum_tied_embedding();
-  tensor::FlatTensors<T> gathered(const std::vector<DeviceView<T, 1>>& shards);
+  tensor::FlatTensors<M> gathered(const std::vector<DeviceView<M, 1>>& shards);
 
   model::Placement placement_;
   const comm::Grid& grid_;
@@ -106,16 +118,17 @@ class ParameterStore {
   /// What the model computes with. Without sharded parameters all units lie in one buffer;
   /// with them all layers share one working buffer, in which `working_unit_` is present.
   std::vector<tensor::FlatTensors<T>> unit_weights_;
-  std::vector<tensor::FlatTensors<T>> unit_gradients_;
+  std::vector<tensor::FlatTensors<G>> unit_gradients_;
   DeviceView<T, 1> resident_weights_N_;
-  DeviceView<T, 1> resident_gradients_N_;
+  DeviceView<G, 1> resident_gradients_N_;
   std::int64_t working_unit_ = -1;
   DeviceView<T, 1> weight_shards_N_;  ///< of sharded parameters
-  DeviceView<T, 1> gradient_shards_N_;
-  DeviceView<T, 1> incoming_N_;  ///< one bucket's reduced shard, before it is added
+  DeviceView<G, 1> gradient_shards_N_;
+  DeviceView<M, 1> masters_N_;  ///< of all shards, with kHasMasters
+  DeviceView<G, 1> incoming_N_;  ///< one bucket's reduced shard, before it is added
 
   model::ModelTensors<T> weight_views_;
-  model::ModelTensors<T> gradient_views_;
+  model::ModelTensors<G> gradient_views_;
   model::UnitHooks hooks_;
   std::vector<std::int64_t> backwards_left_;  ///< by unit
   std::deque<comm::Pending> pending_;

@@ -16,7 +16,7 @@
 
 namespace pleat::train {
 
-enum class Precision { kFp64, kFp32 };
+enum class Precision { kFp64, kFp32, kBf16 };
 using plan::Recompute;
 enum class Schedule { kCosine, kLinear, kConstant };
 
