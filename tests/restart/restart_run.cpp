@@ -232,12 +232,4 @@ std::optional<std::int64_t> resumed_step(const std::string& output) {
   return std::stol(match[1]);
 }
 
-bool offers_precision(const std::string& precision) {
-  std::FILE* pipe = popen("'" PLEAT_PROGRAM "' params", "r");
-  std::string text;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
-  pclose(pipe);
-  return text.find(precision) != std::string::npos;
-}
-
 }  // namespace pleat::test

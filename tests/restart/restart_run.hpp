@@ -5,8 +5,9 @@
 /// \brief What the tests of interrupted runs share: a small run, its mappings, and what makes two
 /// runs the same.
 
-#include <chrono>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -70,8 +71,5 @@ std::map<std::string, std::vector<std::string>> metrics_columns(const std::strin
 std::int64_t last_recorded_step(const std::string& path);
 /// \brief The step in "resuming after step N from ..."; nothing where the job did not say so.
 std::optional<std::int64_t> resumed_step(const std::string& output);
-
-/// \brief Whether the program knows a precision.
-bool offers_precision(const std::string& precision);
 
 }  // namespace pleat::test

@@ -91,7 +91,6 @@ class Interrupted : public RestartTest {
 class InterruptedOneRank : public Interrupted, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
-    if (!offers_precision(GetParam())) GTEST_SKIP() << "no precision " << GetParam();
     Interrupted::SetUp();
     overrides_ = std::string("precision.compute=") + GetParam();
     complete(1, "whole", overrides_);
@@ -148,7 +147,6 @@ class InterruptedRanks : public Interrupted,
 
 TEST_P(InterruptedRanks, InEveryWay) {
   const auto [mapping, precision] = GetParam();
-  if (!offers_precision(precision)) GTEST_SKIP() << "no precision " << precision;
   const std::string overrides =
       std::string(mapping.overrides) + " precision.compute=" + precision;
   complete(mapping.ranks, "whole", overrides);
