@@ -56,9 +56,11 @@ class KilledInWrite : public RestartTest, public ::testing::WithParamInterface<c
 
   /// Those after which the folder is another one, and of a file's many writes some.
   static std::vector<int> chosen(const std::vector<Operation>& operations) {
-    constexpr int kOneOf = 25;
+    constexpr int kOneOf = 100;
     std::vector<int> numbers;
     for (std::size_t i = 0; i < operations.size(); ++i) {
+      // The second checkpoint is like the first; the third removes one.
+      if (operations[i].file.starts_with("step_00000004")) continue;
       const auto is_write = [&](std::size_t j) {
         return j < operations.size() && operations[j].name.find("write") != std::string::npos;
       };
