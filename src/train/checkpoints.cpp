@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <span>
 #include <thread>
 #include <utility>
@@ -17,8 +18,8 @@
 #include "pleat/base/error.hpp"
 #include "pleat/base/failure.hpp"
 #include "pleat/comm/text.hpp"
+#include "pleat/io/durable_file.hpp"
 #include "pleat/train/deck_changes.hpp"
-
 
 namespace pleat::train {
 namespace {
@@ -52,6 +53,11 @@ std::vector<io::TensorDeclaration> declarations(const tensor::ParameterLayout& w
     }
   }
   return tensors;
+}
+
+bool is_in_folder(const std::string& path, const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::equivalent(io::folder_of(path), folder, error);
 }
 
 }  // namespace
@@ -240,11 +246,17 @@ Resumed Checkpoints<T>::read(io::CheckpointLoader& loader, const std::string& pa
   return {path, loader.info()};
 }
 
+/// A file of another folder is where a run begins. Once the run has checkpoints of its own it
+/// goes on from those: a batch system gives the same command again.
 template <class T>
 std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
   const std::string& path = config_.checkpoint.resume;
   if (path == "none") return std::nullopt;
   if (path == "auto") return newest(engine);
+  if (!is_in_folder(path, folder_) && !candidates().empty()) {
+    log_.info("this run has checkpoints of its own, later than checkpoint.resume = '{}'", path);
+    return newest(engine);
+  }
   io::CheckpointLoader loader(path, grid_.files(), config_.checkpoint.hints);
   check_continuable(loader, path);
   return read(loader, path, engine);

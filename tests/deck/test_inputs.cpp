@@ -17,6 +17,7 @@ TEST_F(InputsTest, EveryDeckIsRead) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(
            std::string(PLEAT_SOURCE_DIR) + "/inputs")) {
     if (file.path().extension() != ".toml") continue;
+    if (file.path().parent_path().filename() == "machines") continue;
     ++decks;
     SCOPED_TRACE(file.path().string());
     const train::RunConfig config = train::load_run_config(file.path().string(), {});

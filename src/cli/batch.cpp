@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include "batch_machine.hpp"
+#include "batch_placement.hpp"
+#include "batch_script.hpp"
+#include "output_place.hpp"
+#include "pleat/cli/commands.hpp"
+#include "pleat/io/durable_file.hpp"
+#include "pleat/train/stop_requests.hpp"
+
+namespace pleat::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct BatchOptions {
+  std::string deck;
+  std::vector<std::string> settings;
+  std::string system;
+  std::string machine;
+  std::int64_t nodes = 1;
+  std::int64_t gpus_per_node = 0;
+  std::int64_t ranks_per_node = 0;
+  std::string time;
+  std::string account;
+  std::string queue;
+  std::string output;
+  std::string program;
+  bool force = false;
+};
+
+[[noreturn]] void fail_option(const std::string& message) {
+  PLEAT_FAIL(InputError, "PL0943", "command line: {}", message);
+}
+
+BatchSystem system_of(const std::string& name, const MachineDescription& machine) {
+  if (name == "slurm") return BatchSystem::kSlurm;
+  if (name == "pbs") return BatchSystem::kPbs;
+  if (name == "flux") return BatchSystem::kFlux;
+  return machine.system;
+}
+
+std::int64_t ranks_per_node(const BatchOptions& options,
+                            const MachineDescription& machine) {
+  if (machine.gpus > 0) {
+    if (options.ranks_per_node > 0)
+      fail_option(
+          fmt::format("--ranks-per-node: {} runs one rank on each GPU\n"
+                      "HINT: use --gpus-per-node, 1 to {}.",
+                      machine.title, machine.gpus));
+    if (options.gpus_per_node > machine.gpus)
+      fail_option(fmt::format("--gpus-per-node {}: a node of {} has {}",
+                              options.gpus_per_node, machine.title, machine.gpus));
+    return options.gpus_per_node > 0 ? options.gpus_per_node : machine.gpus;
+  }
+  if (options.gpus_per_node > 0)
+    fail_option(fmt::format(
+        "--gpus-per-node: {} has no GPUs\nHINT: use --ranks-per-node.", machine.title));
+  if (options.ranks_per_node == 0)
+    fail_option(fmt::format("--ranks-per-node is needed for {}", machine.title));
+  if (machine.cores > 0 && options.ranks_per_node > machine.cores)
+    fail_option(fmt::format("--ranks-per-node {}: a node of {} has {} cores",
+                            options.ranks_per_node, machine.title, machine.cores));
+  return options.ranks_per_node;
+}
+
+/// Batch systems do not agree on the unit of a bare number: minutes or seconds.
+std::int64_t job_seconds(const std::string& time) {
+  const bool bare = time.find_first_not_of("0123456789") == std::string::npos;
+  const auto seconds = bare ? std::nullopt : train::parse_wall_limit(time);
+  if (!seconds)
+    fail_option(
+        fmt::format("--time {}: expected a time such as 45m, 3h50m, 03:50:00 or "
+                    "1-12:00:00{}",
+                    time, bare ? "; a number alone has no unit" : ""));
+  constexpr double kShortest = 60, kLongest = 366 * 86400.0;
+  if (*seconds < kShortest || *seconds > kLongest)
+    fail_option(fmt::format("--time {}: expected one minute to one year", time));
+  return std::llround(*seconds);
+}
+
+/// They stand in directives, which know no quotes.
+void require_one_word(const char* option, const std::string& text) {
+  const bool blank = std::any_of(text.begin(), text.end(),
+                                 [](unsigned char c) { return c <= 0x20 || c == 0x7F; });
+  if (blank) fail_option(fmt::format("{} '{}': expected one word", option, text));
+}
+
+/// A job that is queued again has to find what the one before it left.
+void require_continuation(const train::RunConfig& config) {
+  PLEAT_REQUIRE(
+      config.checkpoint.resume == "auto", InputError, "PL0944",
+      "checkpoint.resume = \"{}\": each job of the batch would begin there again\n"
+      "HINT: leave checkpoint.resume at \"auto\"; model.init gives a run the "
+      "weights of a checkpoint.",
+      config.checkpoint.resume);
+}
+
+std::string absolute(const std::string& path) {
+  return fs::absolute(path).lexically_normal().string();
+}
+
+BatchJob describe_job(const BatchOptions& options, const MachineDescription& machine,
+                      const train::RunConfig& config) {
+  BatchJob job;
+  job.system = system_of(options.system, machine);
+  job.program = options.program.empty() ? fs::read_symlink("/proc/self/exe").string()
+                                        : options.program;
+  job.deck = options.deck;
+  job.settings = options.settings;
+  job.folder = fs::current_path().string();
+  job.name = config.run.name;
+  job.script =
+      absolute(options.output.empty() ? config.run.name + ".sh" : options.output);
+  job.run_folder = config.run.output;
+  job.has_wall_limit = !config.run.wall_limit.empty();
+  job.nodes = options.nodes;
+  job.ranks_per_node = ranks_per_node(options, machine);
+  job.seconds = job_seconds(options.time);
+  job.account = options.account;
+  job.queue = options.queue.empty() ? machine.queue : options.queue;
+  require_one_word("--account", job.account);
+  require_one_word("--queue", job.queue);
+  if (machine.account && job.account.empty())
+    fail_option(fmt::format("--account is needed on {}", machine.title));
+  return job;
+}
+
+/// Warnings stand in the script, where they stay, and on stderr, where they are seen.
+void add_remarks(const train::RunConfig& config, BatchJob& job) {
+  const Placement placement = place_on_nodes(config, job.nodes, job.ranks_per_node);
+  job.remarks = placement.notes;
+  for (const std::string& warning : placement.warnings) {
+    job.remarks.push_back("WARNING: " + warning);
+    fmt::print(stderr, "WARNING: {}\n", warning);
+  }
+}
+
+ExitCode run_batch(const BatchOptions& options, const Runtime& runtime) {
+  if (runtime.rank() != 0) return ExitCode::kDone;
+  const MachineDescription machine = read_machine(options.machine);
+  const train::RunConfig config = train::load_run_config(options.deck, options.settings);
+  require_continuation(config);
+  BatchJob job = describe_job(options, machine, config);
+  add_remarks(config, job);
+  const std::string text = batch_script(machine, job);
+  if (options.output.empty()) {
+    std::fputs(text.c_str(), stdout);
+    return ExitCode::kDone;
+  }
+  require_free_file(options.output, options.force);
+  io::write_durably(options.output, text);
+  fs::permissions(options.output, fs::perms::owner_exec, fs::perm_options::add);
+  fmt::print("{} {}\n", submit_command(job.system), shell_word(options.output));
+  return ExitCode::kDone;
+}
+
+void add_job_options(CLI::App& command, BatchOptions& options) {
+  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
+  command.add_option("--nodes", options.nodes, "nodes of the job")
+      ->check(positive)
+      ->capture_default_str();
+  command
+      .add_option("--gpus-per-node", options.gpus_per_node,
+                  "GPUs, one for each rank; default: all of a node")
+      ->check(positive);
+  command
+      .add_option("--ranks-per-node", options.ranks_per_node,
+                  "ranks of a node on a machine without GPUs")
+      ->check(positive);
+  command.add_option("--time", options.time, "time of a job: 45m, 3h50m, 03:50:00")
+      ->required();
+  command.add_option("--account", options.account, "account, project or bank");
+  command.add_option("--queue", options.queue,
+                     "queue or partition; default: the machine's");
+}
+
+}  // namespace
+
+void add_batch(CLI::App& program, Job& job) {
+  auto options = std::make_shared<BatchOptions>();
+  CLI::App* command = program.add_subcommand(
+      "batch",
+      "Writes a batch script that trains until the run is complete, job after job");
+  command->add_option("deck", options->deck, "input deck (TOML)")->required();
+  command->add_option("overrides", options->settings,
+                      "section.key=value: replaces what the deck says");
+  command
+      ->add_option("--machine", options->machine,
+                   "a description in inputs/machines, e.g. frontier, or the path of one")
+      ->required();
+  command
+      ->add_option("--system", options->system,
+                   "slurm, pbs or flux; default: the machine's")
+      ->check(CLI::IsMember({"slurm", "pbs", "flux"}));
+  add_job_options(*command, *options);
+  command->add_option("--output", options->output, "file to write; default: stdout");
+  command->add_flag("--force", options->force, "overwrites the file");
+  command->add_option("--program", options->program,
+                      "path of pleat on the machine; default: this program");
+  command->callback([&job, options] {
+    job = [options](const Runtime& runtime) { return run_batch(*options, runtime); };
+  });
+}
+
+}  // namespace pleat::cli

@@ -1,0 +1,87 @@
+#!/bin/bash -l
+# flux: --job-name=austen
+# flux: --bank=abc123
+# flux: --queue=prod
+# flux: --nodes=2
+# flux: --exclusive
+# flux: --time-limit=14400s
+# flux: --signal=SIGUSR1@120s
+# flux: --output=austen-{{id}}.log
+
+# 2 nodes of Aurora, 12 ranks on each: 24 ranks. Submit it from anywhere:
+#   flux batch '/scratch/me/my job.sh'
+# It checks the deck, trains until the run is complete or the time is over, and in
+# the latter case queues itself again; pleat continues from the newest checkpoint.
+# expert x expert_tensor = 4: inside a node of 12 ranks
+# context x tensor = 2: inside a node of 12 ranks
+
+program=/opt/pleat/bin/pleat
+deck=deck.toml
+run=runs/austen   # the folder of the run
+settings=(
+  optimizer.lr=1e-3
+  'data.path=["a b", "it'\''s"]'
+)
+script='/scratch/me/my job.sh'   # this file, to queue it again
+cd /scratch/me || exit 2
+
+module load hdf5 || exit 2
+export OMP_NUM_THREADS=8
+export OMP_PLACES=cores
+export OMP_PROC_BIND=close
+export MPIR_CVAR_ENABLE_GPU=1
+export ONEAPI_DEVICE_SELECTOR=level_zero:gpu
+
+say() { echo "pleat batch: $(date '+%Y-%m-%d %H:%M:%S') $*"; }
+newest() { cat -- "$run/checkpoints/LATEST" 2>/dev/null; }
+
+# Found out now rather than when the job has to be queued again.
+if [[ ! -r $script ]]; then
+  say "$script is not readable here: save this script under that name and submit it again"
+  exit 2
+fi
+
+launch=(flux run --nodes=2 --ntasks=24 --cores-per-task=8 --gpus-per-task=1
+        -o cpu-affinity=per-task
+        gpu_tile_compact.sh)
+launch_one=(flux run --nodes=1 --ntasks=1 --cores-per-task=8 --gpus-per-task=1
+        -o cpu-affinity=per-task
+        gpu_tile_compact.sh)
+
+"${launch_one[@]}" "$program" check "$deck" --ranks 24 ${settings[@]+"${settings[@]}"}
+code=$?
+if ((code != 0)); then
+  say "the deck does not fit this job (exit code $code): nothing was started"
+  exit "$code"
+fi
+
+# The job's time less 120 s to leave it in order, less what is already over.
+settings+=("run.wall_limit=$((14280 - SECONDS))")
+
+before=$(newest)
+
+# Signals reach the ranks without this shell, which only has to outlive them.
+ended=
+trap ':' USR1
+trap 'ended=yes' TERM HUP
+"${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"}
+code=$?
+
+case $code in
+  0) say "the run is complete"; exit 0 ;;
+  75) ;;
+  *) say "pleat ended with exit code $code: not queued again"; exit "$code" ;;
+esac
+after=$(newest)
+if [[ $after == "$before" ]]; then
+  say "no step since ${before:-the start} was saved, so another job would not get further" \
+      "either: not queued again"
+  exit 75
+fi
+
+if [[ -n $ended ]]; then
+  say "Flux ends this job: not queued again; '$after' is where it would continue"
+  exit 75
+fi
+say "stopped after $after: queued again"
+flux --parent batch "$script" || { say "flux batch failed"; exit 75; }

@@ -1,0 +1,74 @@
+#!/bin/bash
+#PBS -N austen
+#PBS -A abc123
+#PBS -l select=2
+#PBS -l walltime=04:00:00
+#PBS -j oe
+#PBS -r y
+
+# 2 nodes of this computer, 4 ranks on each: 8 ranks. Submit it from anywhere:
+#   qsub '/scratch/me/my job.sh'
+# It checks the deck, trains until the run is complete or the time is over, and in
+# the latter case queues itself again; pleat continues from the newest checkpoint.
+# expert x expert_tensor = 4: inside a node of 4 ranks
+# context x tensor = 2: inside a node of 4 ranks
+
+program=/opt/pleat/bin/pleat
+deck=deck.toml
+run=runs/austen   # the folder of the run
+settings=(
+  optimizer.lr=1e-3
+  'data.path=["a b", "it'\''s"]'
+)
+script='/scratch/me/my job.sh'   # this file, to queue it again
+cd /scratch/me || exit 2
+
+say() { echo "pleat batch: $(date '+%Y-%m-%d %H:%M:%S') $*"; }
+newest() { cat -- "$run/checkpoints/LATEST" 2>/dev/null; }
+
+# Found out now rather than when the job has to be queued again.
+if [[ ! -r $script ]]; then
+  say "$script is not readable here: save this script under that name and submit it again"
+  exit 2
+fi
+
+launch=(mpiexec -n 8 -ppn 4)
+launch_one=(mpiexec -n 1 -ppn 1)
+
+"${launch_one[@]}" "$program" check "$deck" --ranks 8 ${settings[@]+"${settings[@]}"}
+code=$?
+if ((code != 0)); then
+  say "the deck does not fit this job (exit code $code): nothing was started"
+  exit "$code"
+fi
+
+# The job's time less 120 s to leave it in order, less what is already over.
+settings+=("run.wall_limit=$((14280 - SECONDS))")
+
+before=$(newest)
+
+# Signals reach the ranks without this shell, which only has to outlive them.
+ended=
+trap ':' USR1
+trap 'ended=yes' TERM HUP
+"${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"}
+code=$?
+
+case $code in
+  0) say "the run is complete"; exit 0 ;;
+  75) ;;
+  *) say "pleat ended with exit code $code: not queued again"; exit "$code" ;;
+esac
+after=$(newest)
+if [[ $after == "$before" ]]; then
+  say "no step since ${before:-the start} was saved, so another job would not get further" \
+      "either: not queued again"
+  exit 75
+fi
+
+if [[ -n $ended ]]; then
+  say "PBS ends this job: not queued again; '$after' is where it would continue"
+  exit 75
+fi
+say "stopped after $after: queued again"
+qsub "$script" || { say "qsub failed"; exit 75; }

@@ -1,0 +1,80 @@
+#!/bin/bash
+#SBATCH --job-name=austen
+#SBATCH --account=abc123
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=austen-%j.log
+
+# 2 nodes of this computer, 4 ranks on each: 8 ranks. Submit it from anywhere:
+#   sbatch '/scratch/me/my job.sh'
+# It checks the deck, trains until the run is complete or the time is over, and in
+# the latter case queues itself again; pleat continues from the newest checkpoint.
+# expert x expert_tensor = 4: inside a node of 4 ranks
+# context x tensor = 2: inside a node of 4 ranks
+
+program=/opt/pleat/bin/pleat
+deck=deck.toml
+run=runs/austen   # the folder of the run
+settings=(
+  optimizer.lr=1e-3
+  'data.path=["a b", "it'\''s"]'
+)
+cd /scratch/me || exit 2
+
+say() { echo "pleat batch: $(date '+%Y-%m-%d %H:%M:%S') $*"; }
+newest() { cat -- "$run/checkpoints/LATEST" 2>/dev/null; }
+
+launch=(mpiexec -n 8 -ppn 4)
+launch_one=(mpiexec -n 1 -ppn 1)
+
+"${launch_one[@]}" "$program" check "$deck" --ranks 8 ${settings[@]+"${settings[@]}"}
+code=$?
+if ((code != 0)); then
+  say "the deck does not fit this job (exit code $code): nothing was started"
+  exit "$code"
+fi
+
+# The job's time less 120 s to leave it in order, less what is already over.
+settings+=("run.wall_limit=$((14280 - SECONDS))")
+
+before=$(newest)
+
+# USR1 comes to this shell alone (--signal=B:), which passes it to the launcher, and that to
+# the ranks. TERM reaches all of them without its help.
+trap 'interrupted=yes; kill -USR1 "$launcher"' USR1
+trap 'interrupted=yes' TERM HUP
+"${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"} &
+launcher=$!
+code=127
+while :; do
+  interrupted=
+  wait "$launcher"
+  status=$?
+  ((status == 127)) || code=$status   # 127: it was waited for already
+  [[ -n $interrupted ]] || break
+done
+
+case $code in
+  0) say "the run is complete"; exit 0 ;;
+  75) ;;
+  *) say "pleat ended with exit code $code: not queued again"; exit "$code" ;;
+esac
+after=$(newest)
+if [[ $after == "$before" ]]; then
+  say "no step since ${before:-the start} was saved, so another job would not get further" \
+      "either: not queued again"
+  exit 75
+fi
+
+# After scancel or at the time limit the job is no longer running: it stays ended.
+state=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)
+if [[ $state != RUNNING ]]; then
+  say "Slurm ends this job ($state): not queued again; '$after' is where it would continue"
+  exit 75
+fi
+say "stopped after $after: queued again"
+scontrol requeue "$SLURM_JOB_ID" || { say "scontrol requeue failed"; exit 75; }
