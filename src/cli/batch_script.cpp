@@ -131,8 +131,10 @@ std::string heading(const MachineDescription& machine, const BatchJob& job) {
 
 std::string names(const BatchJob& job) {
   std::string text = fmt::format(
-      "\nprogram={}\ndeck={}\nrun={}   # the folder of the run\nsettings=(",
-      shell_word(job.program), shell_word(job.deck), shell_word(job.run_folder));
+      "\nprogram={}\ndeck={}\nrun={}   # the folder of the run\n"
+      "last={}   # what a complete run leaves there\nsettings=(",
+      shell_word(job.program), shell_word(job.deck), shell_word(job.run_folder),
+      job.last_checkpoint);
   for (const std::string& setting : job.settings)
     text += fmt::format("\n  {}", shell_word(setting));
   text += job.settings.empty() ? ")\n" : "\n)\n";
@@ -207,7 +209,13 @@ std::string training(const MachineDescription& machine, const BatchJob& job) {
   return text;
 }
 
+/// Hydra's mpiexec on nodes that it reaches through srun sometimes returns 0 when all
+/// ranks ended with 75, so 0 alone does not tell that the run is complete.
 constexpr const char* kOutcome = R"(
+if ((code == 0)) && [[ $(newest) != "$last" ]]; then
+  say "the launcher returned 0, but $last is not there: taken for a stop"
+  code=75
+fi
 case $code in
   0) say "the run is complete"; exit 0 ;;
   75) ;;

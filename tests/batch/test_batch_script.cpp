@@ -23,7 +23,7 @@ echo "$@" >>"$TEST/started"
 [[ $1 == check ]] && exit "$(cat "$TEST/check")"
 read -r code step <"$TEST/plan"
 sed -i 1d "$TEST/plan"
-[[ $step ]] && echo "step_$step.h5" >runs/austen/checkpoints/LATEST
+[[ $step ]] && printf 'step_%08d.h5\n' "$step" >runs/austen/checkpoints/LATEST
 exit "$code"
 )bash";
 
@@ -86,7 +86,7 @@ TEST_P(BatchScript, ACompleteRunEndsTheJob) {
 
 TEST_P(BatchScript, AStoppedRunIsQueuedAgain) {
   const ProgramResult job = run("75 40\n");
-  EXPECT_THAT(job.output, HasSubstr("stopped after step_40.h5: queued again"));
+  EXPECT_THAT(job.output, HasSubstr("stopped after step_00000040.h5: queued again"));
   const std::string script = path("my job.sh");
   const std::map<std::string, std::string> expected = {
       {"slurm", "scontrol requeue 17\n"},
@@ -95,12 +95,19 @@ TEST_P(BatchScript, AStoppedRunIsQueuedAgain) {
   EXPECT_EQ(queued(), expected.at(GetParam()));
 }
 
+TEST_P(BatchScript, ALauncherThatLosesTheExitCodeDoesNotEndTheRun) {
+  const ProgramResult job = run("0 40\n");
+  EXPECT_THAT(job.output, HasSubstr("step_00000100.h5 is not there: taken for a stop"));
+  EXPECT_THAT(job.output, HasSubstr("stopped after step_00000040.h5: queued again"));
+  EXPECT_THAT(job.output, Not(HasSubstr("complete")));
+}
+
 TEST_P(BatchScript, ARunThatSavedNothingNewIsNotQueuedAgain) {
   run("75 40\n");
   std::filesystem::remove(path("queued"));
   const ProgramResult job = run("75 40\n");
   EXPECT_EQ(job.exit_code, 75);
-  EXPECT_THAT(job.output, HasSubstr("no step since step_40.h5"));
+  EXPECT_THAT(job.output, HasSubstr("no step since step_00000040.h5"));
   EXPECT_EQ(queued(), "");
 }
 

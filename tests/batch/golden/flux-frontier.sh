@@ -18,6 +18,7 @@
 program=/opt/pleat/bin/pleat
 deck=deck.toml
 run=runs/austen   # the folder of the run
+last=step_00000100.h5   # what a complete run leaves there
 settings=(
   optimizer.lr=1e-3
   'data.path=["a b", "it'\''s"]'
@@ -64,6 +65,10 @@ trap 'ended=yes' TERM HUP
 "${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"}
 code=$?
 
+if ((code == 0)) && [[ $(newest) != "$last" ]]; then
+  say "the launcher returned 0, but $last is not there: taken for a stop"
+  code=75
+fi
 case $code in
   0) say "the run is complete"; exit 0 ;;
   75) ;;
