@@ -131,11 +131,12 @@ void move_latest(const std::string& folder, const std::string& name) {
 
 void prune_checkpoints(const std::string& folder, const Retention& retention) {
   const std::string latest = read_latest(folder);
-  const std::vector<Candidate> all = list_checkpoints(folder);
-  const auto newest = static_cast<std::size_t>(retention.newest);
-  for (std::size_t i = newest; newest > 0 && i < all.size(); ++i) {
-    const bool stays = retention.every > 0 && all[i].step % retention.every == 0;
-    if (!stays && all[i].name != latest) fs::remove(folder + "/" + all[i].name);
+  std::int64_t regular = 0;  // newer than the one at hand
+  for (const Candidate& candidate : list_checkpoints(folder)) {
+    const bool stays = retention.newest == 0 || regular < retention.newest ||
+                       (retention.every > 0 && candidate.step % retention.every == 0);
+    if (!stays && candidate.name != latest) fs::remove(folder + "/" + candidate.name);
+    if (retention.regular == 0 || candidate.step % retention.regular == 0) ++regular;
   }
   std::vector<fs::path> left_behind;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {

@@ -121,7 +121,7 @@ Checkpoints<T>::Writing::Writing(std::string folder, const io::CheckpointInfo& i
                                  const CheckpointSection& section, const comm::Grid& grid)
     : folder_(std::move(folder)),
       step_(info.step),
-      retention_{.newest = section.keep, .every = section.keep_every},
+      retention_{.newest = section.keep, .regular = section.every, .every = section.keep_every},
       is_first_(grid.rank() == 0) {
   attempt([&] {
     writer_ = std::make_unique<io::CheckpointWriter>(
@@ -263,7 +263,7 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
 }
 
 template <class T>
-std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine) {
+std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine, std::int64_t every) {
   const std::vector<std::string> paths = candidates();
   for (const std::string& path : paths) {
     std::unique_ptr<io::CheckpointLoader> loader;
@@ -271,12 +271,12 @@ std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine) {
       loader = std::make_unique<io::CheckpointLoader>(path, grid_.files(),
                                                       config_.checkpoint.hints);
     });
-    if (!opened) continue;
+    if (!opened || loader->info().step % every != 0) continue;
     check_continuable(*loader, path);
     Resumed resumed;
     if (usable(path, [&] { resumed = read(*loader, path, engine); })) return resumed;
   }
-  PLEAT_REQUIRE(paths.empty(), InputError, "PL0312",
+  PLEAT_REQUIRE(paths.empty() || every > 1, InputError, "PL0312",
                 "no checkpoint in '{}' can be used\nHINT: checkpoint.resume = \"none\" sets them "
                 "aside and starts the run anew.",
                 folder_);

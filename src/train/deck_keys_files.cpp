@@ -152,7 +152,8 @@ void declare_output_keys(io::DeckKeys& keys, RunConfig& config) {
   add(config.checkpoint.every, "checkpoint.every",
       "from one checkpoint to the next; 0: only after the last step", from_to(0, 1.0e9),
       "steps");
-  add(config.checkpoint.keep, "checkpoint.keep", "newest checkpoints that stay; 0: all",
+  add(config.checkpoint.keep, "checkpoint.keep",
+      "newest regular checkpoints that stay, with those of stops in between; 0: all",
       from_to(0, 1.0e9), "files");
   add(config.checkpoint.keep_every, "checkpoint.keep_every",
       "checkpoints of every so many steps stay for ever; 0: none", from_to(0, 1.0e9),

@@ -245,9 +245,11 @@ std::int64_t Trainer<T>::intervene(Verdict verdict, std::int64_t step,
 template <class T>
 std::int64_t Trainer<T>::roll_back(std::int64_t step) {
   checkpoints_.wait();
-  const std::optional<Resumed> resumed = checkpoints_.newest(engine_);
+  // A regular one, wherever the run was stopped: the interruptions change nothing.
+  const std::optional<Resumed> resumed =
+      checkpoints_.newest(engine_, config_.checkpoint.every);
   PLEAT_REQUIRE(resumed, NumericalError, "PL0711",
-                "step {}: guard asks for a rollback, but there is no checkpoint yet\n"
+                "step {}: guard asks for a rollback, but there is no regular checkpoint yet\n"
                 "HINT: lower checkpoint.every, or use \"skip\" until the run is stable.",
                 step);
   log_.warn("back to step {} from {}", resumed->info.step, resumed->path);

@@ -121,6 +121,17 @@ TEST(CheckpointFolder, PruningKeepsEveryNth) {
                                                   "LATEST"));
 }
 
+TEST(CheckpointFolder, PruningCountsRegularOnes) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 13, 20, 24, 27}) save(folder.path(), step);
+  prune_checkpoints(folder.path(), {.newest = 1, .regular = 10});
+  EXPECT_FALSE(std::filesystem::exists(folder / checkpoint_name(10)));
+  EXPECT_FALSE(std::filesystem::exists(folder / checkpoint_name(13)));
+  for (const std::int64_t step : {20, 24, 27}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / checkpoint_name(step))) << step;
+  }
+}
+
 TEST(CheckpointFolder, CandidatesComeInTheOrderOfTrying) {
   const test::TemporaryFolder folder;
   LogText log;

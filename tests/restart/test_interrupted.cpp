@@ -55,7 +55,11 @@ class Interrupted : public RestartTest {
     EXPECT_FALSE(fs::exists(path(run + "/STOP")));
     EXPECT_EQ(resumable_step(run), last_recorded_step(path(run + "/metrics.csv")));
     if (waits) {
-      EXPECT_EQ(resumable_step(run), step) << "not at the next step boundary\n" << result.output;
+      // The others may have come to the boundary already when one of them is asked.
+      const bool asked_late = way == Way::kTerminate && step % ranks > 0;
+      EXPECT_GE(resumable_step(run), step) << result.output;
+      EXPECT_LE(resumable_step(run), step + (asked_late ? 1 : 0))
+          << "not at the next step boundary\n" << result.output;
     }
   }
 

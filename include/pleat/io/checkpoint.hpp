@@ -233,8 +233,9 @@ void move_latest(const std::string& folder, const std::string& name);
 
 /// \brief Which checkpoints of a folder stay.
 struct Retention {
-  std::int64_t newest = 0;  ///< so many; 0: all
-  std::int64_t every = 0;   ///< and those of steps that this divides; 0: none of them
+  std::int64_t newest = 0;   ///< so many regular ones, and what lies between; 0: all
+  std::int64_t regular = 0;  ///< divides the steps of regular ones; 0: all are regular
+  std::int64_t every = 0;    ///< those of steps that this divides, too; 0: none of them
 };
 
 /// \brief Removes the other checkpoints, never the one that LATEST names, and temporary files

@@ -49,7 +49,8 @@ class Checkpoints {
   ///   cannot continue it
   std::optional<Resumed> resume(Engine<T>& engine);
   /// \brief Loads the newest usable checkpoint of the folder, if there is one.
-  std::optional<Resumed> newest(Engine<T>& engine);
+  /// \param every  divides its step: those of stops in between are passed over
+  std::optional<Resumed> newest(Engine<T>& engine, std::int64_t every = 1);
 
   /// \brief Begins to write, after the one before; all of it unless checkpoint.asynchronous.
   /// What fails is a warning of poll() or wait().
