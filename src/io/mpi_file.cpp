@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <string_view>
 
+#include "agreement.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/check_mpi.hpp"
 
@@ -44,18 +46,6 @@ class Info {
  private:
   MPI_Info info_ = MPI_INFO_NULL;
 };
-
-/// The machines that the ranks run on.
-int hosts_of(MPI_Comm comm) {
-  MPI_Comm host = MPI_COMM_NULL;
-  PLEAT_CHECK_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
-  int rank = 0;
-  PLEAT_CHECK_MPI(MPI_Comm_rank(host, &rank));
-  PLEAT_CHECK_MPI(MPI_Comm_free(&host));
-  int hosts = rank == 0 ? 1 : 0;
-  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &hosts, 1, MPI_INT, MPI_SUM, comm));
-  return hosts;
-}
 
 /// ROMIO takes one aggregator of each host unless it is told otherwise.
 void fill_aggregators(Info& info, std::int64_t aggregators, MPI_Comm comm) {
@@ -128,6 +118,27 @@ int open_mode(MpiFile::Access access) {
   }
 }
 
+/// ROMIO takes what comes before a colon for the kind of file system.
+std::string without_prefix(const std::string& path) {
+  return path.find(':') == std::string::npos ? path : "ufs:" + path;
+}
+
+/// The first runs that lie so close together in the file that one read with the gaps is better.
+std::size_t neighbours(std::span<const FileRun> runs) {
+  constexpr std::int64_t kMostGap = 16 << 10;
+  constexpr std::int64_t kMostBytes = 4 << 20;
+  std::size_t count = 1;
+  while (count < runs.size()) {
+    const FileRun& last = runs[count - 1];
+    const FileRun& next = runs[count];
+    const std::int64_t gap = next.offset - last.offset - last.bytes;
+    if (gap < 0 || gap > kMostGap) break;
+    if (next.offset + next.bytes - runs.front().offset > kMostBytes) break;
+    ++count;
+  }
+  return count;
+}
+
 /// MPICH puts its own call stack before what matters.
 std::string error_text(int code) {
   std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
@@ -150,7 +161,7 @@ MpiFile::MpiFile(const std::string& path, MPI_Comm comm, Access access,
   Info info;
   fill(info, hints);
   fill_aggregators(info, hints.aggregators, comm);
-  check(MPI_File_open(comm, path.c_str(), open_mode(access), info.get(), &file_), "the file");
+  check(MPI_File_open(comm, without_prefix(path).c_str(), open_mode(access), info.get(), &file_), "the file");
   measure_window();
 }
 
@@ -185,17 +196,39 @@ void MpiFile::check(int code, const char* what) const {
 }
 
 void MpiFile::transfer(const std::vector<FileRun>& runs) {
+  std::span<const FileRun> rest(runs);
+  while (!rest.empty()) {
+    const std::size_t count = access_ == Access::kRead ? neighbours(rest) : 1;
+    if (count > 1) {
+      read_neighbours(rest.first(count));
+    } else {
+      transfer_run(rest.front());
+    }
+    rest = rest.subspan(count);
+  }
+}
+
+void MpiFile::transfer_run(const FileRun& run) {
+  MPI_Status status;
+  const int bytes = static_cast<int>(run.bytes);
+  const int code =
+      access_ == Access::kRead
+          ? MPI_File_read_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status)
+          : MPI_File_write_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status);
+  check(code, "the values");
+  int moved = 0;
+  MPI_Get_count(&status, MPI_BYTE, &moved);
+  check(moved == bytes ? MPI_SUCCESS : MPI_ERR_IO, "all of the values");
+}
+
+void MpiFile::read_neighbours(std::span<const FileRun> runs) {
+  const std::int64_t begin = runs.front().offset;
+  const std::int64_t bytes = runs.back().offset + runs.back().bytes - begin;
+  between_.resize(std::max(between_.size(), static_cast<std::size_t>(bytes)));
+  transfer_run({begin, between_.data(), bytes});
   for (const FileRun& run : runs) {
-    MPI_Status status;
-    const int bytes = static_cast<int>(run.bytes);
-    const int code =
-        access_ == Access::kRead
-            ? MPI_File_read_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status)
-            : MPI_File_write_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status);
-    check(code, "the values");
-    int moved = 0;
-    MPI_Get_count(&status, MPI_BYTE, &moved);
-    check(moved == bytes ? MPI_SUCCESS : MPI_ERR_IO, "all of the values");
+    std::memcpy(run.memory, between_.data() + (run.offset - begin),
+                static_cast<std::size_t>(run.bytes));
   }
 }
 

@@ -4,7 +4,9 @@
 /// \file
 /// \brief A file that all ranks of a communicator write or read through MPI-IO.
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,7 @@ class MpiFile {
   MpiFile(const MpiFile&) = delete;
   MpiFile& operator=(const MpiFile&) = delete;
 
-  /// \brief Moves each run by itself; not collective.
+  /// \brief Moves the runs, each by itself or, reading, with close neighbours; not collective.
   void transfer(const std::vector<FileRun>& runs);
   /// \brief Moves the runs of all ranks in one call; collective, also where `runs` is empty.
   /// \param runs  none overlaps another
@@ -44,6 +46,8 @@ class MpiFile {
 
  private:
   void check(int code, const char* what) const;
+  void transfer_run(const FileRun& run);
+  void read_neighbours(std::span<const FileRun> runs);
   void set_view(MPI_Datatype type);
   void measure_window();
 
@@ -52,6 +56,7 @@ class MpiFile {
   int ranks_ = 1;
   MPI_File file_ = MPI_FILE_NULL;
   std::int64_t window_ = 0;
+  std::vector<std::byte> between_;  ///< neighbours and what lies between them
 };
 
 }  // namespace pleat::io
