@@ -133,6 +133,9 @@ void raw(const Setting& setting, std::vector<char>& block, bool writing) {
 
 enum class Way { kTogether, kAlone };
 
+/// A file of its own for each, because replacing one takes time too.
+const char* file_name(Way way) { return way == Way::kTogether ? "together.h5" : "alone.h5"; }
+
 void write_checkpoint(const Setting& setting, const std::vector<Part>& parts, Way way) {
   std::vector<TensorDeclaration> tensors;
   for (const Part& part : parts) {
@@ -141,7 +144,7 @@ void write_checkpoint(const Setting& setting, const std::vector<Part>& parts, Wa
   }
   pleat::io::CheckpointInfo info;
   info.model = pleat::io::read_hugging_face_config(PLEAT_TESTS_DIR "/golden/mixtral-tiny").model;
-  CheckpointWriter writer(setting.path("c.h5"), info, tensors, setting.comm, setting.hints);
+  CheckpointWriter writer(setting.path(file_name(way)), info, tensors, setting.comm, setting.hints);
   for (const Part& part : parts) {
     writer.add(TensorGroup::kParameters, part.box, part.in_box,
                std::as_bytes(std::span(part.elements)));
@@ -151,7 +154,7 @@ void write_checkpoint(const Setting& setting, const std::vector<Part>& parts, Wa
 }
 
 void read_checkpoint(const Setting& setting, std::vector<Part>& parts) {
-  CheckpointLoader loader(setting.path("c.h5"), setting.comm, setting.hints);
+  CheckpointLoader loader(setting.path(file_name(Way::kTogether)), setting.comm, setting.hints);
   for (Part& part : parts) {
     loader.add<float>(TensorGroup::kParameters, part.box, part.in_box,
                       std::span<float>(part.elements), true);
@@ -207,6 +210,7 @@ std::vector<double> in_turns(const Setting& setting, int round,
 }
 
 void measure(const Setting& setting, int rounds) {
+  const std::vector<const char*> files{"raw", "together.h5", "alone.h5"};
   std::vector<Part> parts = make_parts(setting);
   std::vector<char> block(static_cast<std::size_t>(setting.bytes_of_rank()), 'x');
   Comparison together;
@@ -216,11 +220,11 @@ void measure(const Setting& setting, int rounds) {
     const auto write = [&](Way way) {
       return [&, way] { write_checkpoint(setting, parts, way); };
     };
-    for (const char* name : {"raw", "c.h5"}) remove_file(setting, name);
+    for (const char* name : files) remove_file(setting, name);
     const std::vector<double> writes =
         in_turns(setting, round, {[&] { raw(setting, block, true); }, write(Way::kTogether),
                                   write(Way::kAlone)});
-    for (const char* name : {"raw", "c.h5"}) forget(setting, name);
+    for (const char* name : files) forget(setting, name);
     const std::vector<double> reads =
         in_turns(setting, round, {[&] { raw(setting, block, false); },
                                   [&] { read_checkpoint(setting, parts); }});
@@ -229,7 +233,7 @@ void measure(const Setting& setting, int rounds) {
     alone.add(writes[0], writes[2], setting.bytes());
     reading.add(reads[0], reads[1], setting.bytes());
   }
-  for (const char* name : {"raw", "c.h5"}) remove_file(setting, name);
+  for (const char* name : files) remove_file(setting, name);
   together.print(setting, "write together");
   alone.print(setting, "write alone");
   reading.print(setting, "read");
