@@ -91,7 +91,7 @@ CheckpointLoader::State::State(std::string path_, MPI_Comm comm_,
     : path(std::move(path_)),
       comm(comm_),
       hints(hints_),
-      queue(hints.collective_buffering, ranks_of(comm_), hosts_of(comm_)) {
+      queue(hints.collective_buffering, ranks_of(comm_)) {
   std::string packed;
   on_first_rank(comm, [&] { packed = read_table(path); });
   broadcast(comm, packed);

@@ -132,7 +132,7 @@ CheckpointWriter::State::State(std::string path_, MPI_Comm comm_,
       comm(comm_),
       hosts(hosts_of(comm)),
       hints(hints_),
-      queue_(hints.collective_buffering, ranks_of(comm), hosts) {
+      queue_(hints.collective_buffering, ranks_of(comm)) {
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
 }
 

@@ -55,6 +55,8 @@ void fill_aggregators(Info& info, std::int64_t aggregators, MPI_Comm comm) {
   info.set("cb_config_list", fmt::format("*:{}", (aggregators + hosts - 1) / hosts));
 }
 
+constexpr std::int64_t kStageBytes = 16 << 20;
+
 void fill(Info& info, const CheckpointHints& hints) {
   constexpr std::int64_t kStripeUnit = 64 << 10;  // Lustre takes multiples of it
   const bool off = hints.collective_buffering == CollectiveBuffering::kOff;
@@ -123,22 +125,6 @@ std::string without_prefix(const std::string& path) {
   return path.find(':') == std::string::npos ? path : "ufs:" + path;
 }
 
-/// The first runs that lie so close together in the file that one read with the gaps is better.
-std::size_t neighbours(std::span<const FileRun> runs) {
-  constexpr std::int64_t kMostGap = 16 << 10;
-  constexpr std::int64_t kMostBytes = 4 << 20;
-  std::size_t count = 1;
-  while (count < runs.size()) {
-    const FileRun& last = runs[count - 1];
-    const FileRun& next = runs[count];
-    const std::int64_t gap = next.offset - last.offset - last.bytes;
-    if (gap < 0 || gap > kMostGap) break;
-    if (next.offset + next.bytes - runs.front().offset > kMostBytes) break;
-    ++count;
-  }
-  return count;
-}
-
 /// MPICH puts its own call stack before what matters.
 std::string error_text(int code) {
   std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
@@ -156,13 +142,19 @@ std::string error_text(int code) {
 
 MpiFile::MpiFile(const std::string& path, MPI_Comm comm, Access access,
                  const CheckpointHints& hints)
-    : path_(path), access_(access) {
-  PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks_));
+    : path_(path), access_(access), comm_(comm), ranks_(ranks_of(comm)) {
+  PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank_));
   Info info;
   fill(info, hints);
   fill_aggregators(info, hints.aggregators, comm);
   check(MPI_File_open(comm, without_prefix(path).c_str(), open_mode(access), info.get(), &file_), "the file");
-  measure_window();
+  in_memory_ = hints.collective_buffering == CollectiveBuffering::kAutomatic &&
+               hosts_of(comm) == 1;
+  if (in_memory_) {
+    window_ = hints.buffer_bytes > 0 ? hints.buffer_bytes : kStageBytes;
+  } else {
+    measure_window();
+  }
 }
 
 MpiFile::~MpiFile() {
@@ -196,40 +188,19 @@ void MpiFile::check(int code, const char* what) const {
 }
 
 void MpiFile::transfer(const std::vector<FileRun>& runs) {
-  std::span<const FileRun> rest(runs);
-  while (!rest.empty()) {
-    const std::size_t count = access_ == Access::kRead ? neighbours(rest) : 1;
-    if (count > 1) {
-      read_neighbours(rest.first(count));
-    } else {
-      transfer_run(rest.front());
-    }
-    rest = rest.subspan(count);
-  }
+  for (const FileRun& run : runs) move(access_ == Access::kRead, run);
 }
 
-void MpiFile::transfer_run(const FileRun& run) {
+void MpiFile::move(bool reading, const FileRun& run) {
   MPI_Status status;
   const int bytes = static_cast<int>(run.bytes);
   const int code =
-      access_ == Access::kRead
-          ? MPI_File_read_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status)
-          : MPI_File_write_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status);
+      reading ? MPI_File_read_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status)
+              : MPI_File_write_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status);
   check(code, "the values");
   int moved = 0;
   MPI_Get_count(&status, MPI_BYTE, &moved);
   check(moved == bytes ? MPI_SUCCESS : MPI_ERR_IO, "all of the values");
-}
-
-void MpiFile::read_neighbours(std::span<const FileRun> runs) {
-  const std::int64_t begin = runs.front().offset;
-  const std::int64_t bytes = runs.back().offset + runs.back().bytes - begin;
-  between_.resize(std::max(between_.size(), static_cast<std::size_t>(bytes)));
-  transfer_run({begin, between_.data(), bytes});
-  for (const FileRun& run : runs) {
-    std::memcpy(run.memory, between_.data() + (run.offset - begin),
-                static_cast<std::size_t>(run.bytes));
-  }
 }
 
 void MpiFile::set_view(MPI_Datatype type) {
@@ -237,6 +208,56 @@ void MpiFile::set_view(MPI_Datatype type) {
 }
 
 void MpiFile::transfer_together(std::vector<FileRun> runs) {
+  if (!in_memory_) return transfer_by_mpi(std::move(runs));
+  if (!stage_) stage_.emplace(comm_, window_);
+  transfer_staged(runs);
+}
+
+/// All ranks put their runs into the memory that they share, from where each writes an equal
+/// part of the file's window; or the other way round. All pass all barriers, also after a failure.
+void MpiFile::transfer_staged(const std::vector<FileRun>& runs) {
+  const bool reading = access_ == Access::kRead;
+  const Window window = agree_on_window(runs);
+  std::exception_ptr failure;
+  const auto move_share = [&](bool from_file) {
+    if (!failure) failure = failure_of([&] { move(from_file, share_of(window)); });
+    stage_->synchronize();
+  };
+  if (reading || !window.filled) move_share(true);  // what lies between the runs must stay
+  for (const FileRun& run : runs) {
+    std::byte* staged = stage_->memory() + (run.offset - window.begin);
+    std::memcpy(reading ? run.memory : staged, reading ? staged : run.memory,
+                static_cast<std::size_t>(run.bytes));
+  }
+  stage_->synchronize();
+  if (!reading) move_share(false);
+  if (failure) std::rethrow_exception(failure);
+}
+
+MpiFile::Window MpiFile::agree_on_window(const std::vector<FileRun>& runs) const {
+  std::array<std::int64_t, 2> ends{-kNoEnd, 0};
+  std::int64_t bytes = 0;
+  for (const FileRun& run : runs) {
+    ends[0] = std::max(ends[0], -run.offset);
+    ends[1] = std::max(ends[1], run.offset + run.bytes);
+    bytes += run.bytes;
+  }
+  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, ends.data(), 2, MPI_INT64_T, MPI_MAX, comm_));
+  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_INT64_T, MPI_SUM, comm_));
+  if (bytes == 0) return {};
+  return {.begin = -ends[0], .end = ends[1], .filled = bytes == ends[1] + ends[0]};
+}
+
+FileRun MpiFile::share_of(const Window& window) const {
+  constexpr std::int64_t kPage = 4096;
+  const std::int64_t pages = (window.end - window.begin + kPage - 1) / kPage;
+  const std::int64_t share = (pages + ranks_ - 1) / ranks_ * kPage;
+  const std::int64_t begin = std::min(window.begin + rank_ * share, window.end);
+  const std::int64_t end = std::min(begin + share, window.end);
+  return {begin, stage_->memory() + (begin - window.begin), end - begin};
+}
+
+void MpiFile::transfer_by_mpi(std::vector<FileRun> runs) {
   sort_and_join(runs);
   std::vector<int> lengths;
   std::vector<MPI_Aint> places;
@@ -259,7 +280,9 @@ void MpiFile::transfer_together(std::vector<FileRun> runs) {
   check(code, "the values");
 }
 
-void MpiFile::end_together() { set_view(MPI_BYTE); }
+void MpiFile::end_together() {
+  if (!in_memory_) set_view(MPI_BYTE);
+}
 
 void MpiFile::sync() { check(MPI_File_sync(file_), "what the system still holds back"); }
 

@@ -4,15 +4,15 @@
 /// \file
 /// \brief A file that all ranks of a communicator write or read through MPI-IO.
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <mpi.h>
 
 #include "file_runs.hpp"
+#include "host_stage.hpp"
 #include "pleat/io/checkpoint.hpp"
 
 namespace pleat::io {
@@ -30,14 +30,15 @@ class MpiFile {
   MpiFile(const MpiFile&) = delete;
   MpiFile& operator=(const MpiFile&) = delete;
 
-  /// \brief Moves the runs, each by itself or, reading, with close neighbours; not collective.
+  /// \brief Moves each run by itself; not collective.
   void transfer(const std::vector<FileRun>& runs);
-  /// \brief Moves the runs of all ranks in one call; collective, also where `runs` is empty.
+  /// \brief Moves the runs of all ranks at once, gathered in memory where one machine has all
+  /// ranks, else by MPI-IO; collective, also where `runs` is empty.
   /// \param runs  none overlaps another
   void transfer_together(std::vector<FileRun> runs);
   /// \brief To be called between transfer_together() and transfer(); collective.
   void end_together();
-  /// \brief How many bytes of the file MPI-IO handles in one turn of transfer_together().
+  /// \brief How many bytes of the file one call of transfer_together() can handle.
   std::int64_t window() const { return window_; }
   /// \brief Brings what this rank wrote to the disk; collective.
   void sync();
@@ -46,17 +47,29 @@ class MpiFile {
 
  private:
   void check(int code, const char* what) const;
-  void transfer_run(const FileRun& run);
-  void read_neighbours(std::span<const FileRun> runs);
+  /// A part of the file that holds the runs of all ranks.
+  struct Window {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    bool filled = true;  ///< by the runs, without gaps
+  };
+  Window agree_on_window(const std::vector<FileRun>& runs) const;
+  FileRun share_of(const Window& window) const;  ///< what this rank moves of it
+  void move(bool reading, const FileRun& run);
+  void transfer_staged(const std::vector<FileRun>& runs);
+  void transfer_by_mpi(std::vector<FileRun> runs);
   void set_view(MPI_Datatype type);
   void measure_window();
 
   std::string path_;
   Access access_;
+  MPI_Comm comm_;
+  int rank_ = 0;
   int ranks_ = 1;
   MPI_File file_ = MPI_FILE_NULL;
   std::int64_t window_ = 0;
-  std::vector<std::byte> between_;  ///< neighbours and what lies between them
+  bool in_memory_ = false;  ///< gathers through the stage
+  std::optional<HostStage> stage_;
 };
 
 }  // namespace pleat::io

@@ -12,10 +12,7 @@ namespace pleat::io {
 
 namespace {
 
-// Bytes of runs that are not worth gathering: the file system of several machines locks its
-// blocks for one of them at a time; on a single one the system's cache gathers.
-constexpr std::int64_t kLongRun = 256 << 10;
-constexpr std::int64_t kLongRunOnOneHost = 1 << 10;
+constexpr std::int64_t kLongRun = 256 << 10;  // bytes; from there on gathering costs more
 
 std::int64_t agreed_least(MPI_Comm comm, std::int64_t value) {
   PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MIN, comm));
@@ -77,7 +74,7 @@ std::future<void> begin_beside(Round round, std::function<void(Round&)> work) {
   });
 }
 
-PieceQueue::PieceQueue(CollectiveBuffering mode, int ranks, int hosts) {
+PieceQueue::PieceQueue(CollectiveBuffering mode, int ranks) {
   switch (mode) {
     case CollectiveBuffering::kOn:
       shortest_ = kNoEnd;
@@ -86,8 +83,7 @@ PieceQueue::PieceQueue(CollectiveBuffering mode, int ranks, int hosts) {
       shortest_ = 0;
       break;
     default:
-      shortest_ = hosts > 1 ? kLongRun : kLongRunOnOneHost;
-      if (ranks == 1) shortest_ = 0;
+      shortest_ = ranks > 1 ? kLongRun : 0;
   }
 }
 

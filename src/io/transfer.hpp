@@ -19,12 +19,11 @@ namespace pleat::io {
 /// \brief The pieces of one rank, those of long runs apart from those of short ones.
 ///
 /// A long run is best written by the rank that has it. Short ones, as of a matrix that is cut
-/// by columns over several machines, are gathered by MPI-IO from all ranks, so that the file
-/// sees long runs again.
+/// by columns, are gathered from all ranks, so that the file sees long runs again.
 class PieceQueue {
  public:
-  /// \param ranks, hosts  of the communicator; automatically, a single rank gathers nothing
-  PieceQueue(CollectiveBuffering mode, int ranks, int hosts);
+  /// \param ranks  of the communicator; automatically, a single rank gathers nothing
+  PieceQueue(CollectiveBuffering mode, int ranks);
 
   void add(Piece piece);
   /// \brief Elements of pieces of long runs, about so many bytes of them; empty at the end.

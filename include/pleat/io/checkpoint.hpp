@@ -193,7 +193,7 @@ class CheckpointReader {
 
   void read_table(TensorGroup group);
   void check_metadata() const;
-  void check_size() const;
+  void check_places() const;
 
   Hdf5File file_;
   Hdf5Group root_;
