@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string_view>
 
+#include <fcntl.h>
+
 #include "agreement.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/check_mpi.hpp"
@@ -148,6 +150,7 @@ MpiFile::MpiFile(const std::string& path, MPI_Comm comm, Access access,
   fill(info, hints);
   fill_aggregators(info, hints.aggregators, comm);
   check(MPI_File_open(comm, without_prefix(path).c_str(), open_mode(access), info.get(), &file_), "the file");
+  if (access == Access::kRead) ahead_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   in_memory_ = hints.collective_buffering == CollectiveBuffering::kAutomatic &&
                hosts_of(comm) == 1;
   if (in_memory_) {
@@ -188,7 +191,19 @@ void MpiFile::check(int code, const char* what) const {
 }
 
 void MpiFile::transfer(const std::vector<FileRun>& runs) {
-  for (const FileRun& run : runs) move(access_ == Access::kRead, run);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (i + 1 < runs.size()) read_ahead(runs[i + 1].offset, runs[i + 1].bytes);
+    move(access_ == Access::kRead, runs[i]);
+  }
+}
+
+/// The system reads ahead by itself only until the next jump, and no more than a little at a time.
+void MpiFile::read_ahead(std::int64_t offset, std::int64_t bytes) const {
+  constexpr std::int64_t kPortion = 1 << 20;
+  if (ahead_.get() < 0) return;
+  for (; bytes > 0; offset += kPortion, bytes -= kPortion) {
+    posix_fadvise(ahead_.get(), offset, std::min(bytes, kPortion), POSIX_FADV_WILLNEED);
+  }
 }
 
 void MpiFile::move(bool reading, const FileRun& run) {
@@ -224,6 +239,8 @@ void MpiFile::transfer_staged(const std::vector<FileRun>& runs) {
     stage_->synchronize();
   };
   if (reading || !window.filled) move_share(true);  // what lies between the runs must stay
+  const FileRun share = share_of(window);
+  read_ahead(share.offset + window_, share.bytes);
   for (const FileRun& run : runs) {
     std::byte* staged = stage_->memory() + (run.offset - window.begin);
     std::memcpy(reading ? run.memory : staged, reading ? staged : run.memory,

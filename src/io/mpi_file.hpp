@@ -14,6 +14,7 @@
 #include "file_runs.hpp"
 #include "host_stage.hpp"
 #include "pleat/io/checkpoint.hpp"
+#include "pleat/io/file_descriptor.hpp"
 
 namespace pleat::io {
 
@@ -55,6 +56,7 @@ class MpiFile {
   };
   Window agree_on_window(const std::vector<FileRun>& runs) const;
   FileRun share_of(const Window& window) const;  ///< what this rank moves of it
+  void read_ahead(std::int64_t offset, std::int64_t bytes) const;
   void move(bool reading, const FileRun& run);
   void transfer_staged(const std::vector<FileRun>& runs);
   void transfer_by_mpi(std::vector<FileRun> runs);
@@ -68,6 +70,7 @@ class MpiFile {
   int ranks_ = 1;
   MPI_File file_ = MPI_FILE_NULL;
   std::int64_t window_ = 0;
+  FileDescriptor ahead_;  ///< to read only: to tell the system what comes next
   bool in_memory_ = false;  ///< gathers through the stage
   std::optional<HostStage> stage_;
 };
