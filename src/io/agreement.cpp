@@ -79,6 +79,23 @@ void on_first_rank(MPI_Comm comm, const std::function<void()>& work) {
   throw_alike(comm, failure);
 }
 
+int ranks_of(MPI_Comm comm) {
+  int ranks = 1;
+  PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks));
+  return ranks;
+}
+
+int hosts_of(MPI_Comm comm) {
+  MPI_Comm host = MPI_COMM_NULL;
+  PLEAT_CHECK_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
+  int rank = 0;
+  PLEAT_CHECK_MPI(MPI_Comm_rank(host, &rank));
+  PLEAT_CHECK_MPI(MPI_Comm_free(&host));
+  int hosts = rank == 0 ? 1 : 0;
+  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &hosts, 1, MPI_INT, MPI_SUM, comm));
+  return hosts;
+}
+
 void broadcast(MPI_Comm comm, std::string& bytes) { broadcast_from(0, comm, bytes); }
 
 }  // namespace pleat::io

@@ -22,6 +22,11 @@ std::exception_ptr failure_of(const std::function<void()>& work);
 /// \brief Does something on the first rank alone; what it throws, all throw. Collective.
 void on_first_rank(MPI_Comm comm, const std::function<void()>& work);
 
+int ranks_of(MPI_Comm comm);
+
+/// \brief The machines that the ranks run on. Collective.
+int hosts_of(MPI_Comm comm);
+
 /// \brief Gives all ranks the first one's bytes. Collective.
 void broadcast(MPI_Comm comm, std::string& bytes);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <future>
 
 #include "agreement.hpp"
 #include "byte_archive.hpp"
@@ -49,19 +51,13 @@ std::string read_table(const std::string& path) {
   return bytes.take();
 }
 
-int ranks_of(MPI_Comm comm) {
-  int ranks = 1;
-  PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks));
-  return ranks;
-}
-
 }  // namespace
 
 struct CheckpointLoader::State final : RoundMover {
   State(std::string path, MPI_Comm comm, const CheckpointHints& hints);
 
   void add(Piece piece, Target target);
-  void verify();
+  void read();
 
   Round take_long() override;
   Round take_short(std::int64_t end) override;
@@ -78,10 +74,16 @@ struct CheckpointLoader::State final : RoundMover {
   std::optional<MpiFile> file;
   PieceQueue queue;
   std::vector<Target> targets;  ///< by the number in Piece::tensor
-  std::vector<std::byte> staged;  ///< of a round, elements to be converted
 
  private:
   void place_staged(Round& round);
+  void take_over(Round& round);
+  void verify();
+
+  /// Elements to be converted, of the round that is read and of the one before it.
+  std::array<std::vector<std::byte>, 2> staged_;
+  std::size_t staging_ = 0;       ///< which of them is read into
+  std::future<void> taken_over_;  ///< the round that was read last
 };
 
 CheckpointLoader::State::State(std::string path_, MPI_Comm comm_,
@@ -126,6 +128,7 @@ Round CheckpointLoader::State::take_short(std::int64_t end) {
 
 /// Gives memory to those parts that have none of their own.
 void CheckpointLoader::State::place_staged(Round& round) {
+  std::vector<std::byte>& staged = staged_[staging_];
   std::size_t bytes = 0;
   for (const RoundPart& part : round.parts) {
     if (part.memory == nullptr) bytes += static_cast<std::size_t>(part.bytes);
@@ -142,7 +145,14 @@ void CheckpointLoader::State::place_staged(Round& round) {
   }
 }
 
+/// While it is verified and converted, the next one is read.
 void CheckpointLoader::State::moved(Round& round) {
+  if (taken_over_.valid()) taken_over_.get();
+  taken_over_ = begin_beside(round, [this](Round& read) { take_over(read); });
+  staging_ = 1 - staging_;
+}
+
+void CheckpointLoader::State::take_over(Round& round) {
   for (const RoundPart& part : round.parts) {
     const Target& target = targets[part.tensor];
     Progress& tensor = progress[target.tensor];
@@ -158,6 +168,20 @@ void CheckpointLoader::State::moved(Round& round) {
       target.put(part.first_element, {part.memory, static_cast<std::size_t>(part.bytes)});
     }
   }
+}
+
+void CheckpointLoader::State::read() {
+  try {
+    move_rounds(*file, comm, *this);
+    throw_alike(comm, failure_of([&] {
+      if (taken_over_.valid()) taken_over_.get();
+    }));
+  } catch (...) {
+    taken_over_ = {};  // waits
+    throw;
+  }
+  verify();
+  targets.clear();
 }
 
 void CheckpointLoader::State::verify() {
@@ -227,11 +251,7 @@ void CheckpointLoader::add(TensorGroup group, const tensor::ParameterSpec& param
               std::move(target));
 }
 
-void CheckpointLoader::read() {
-  move_rounds(*state_->file, state_->comm, *state_);
-  state_->verify();
-  state_->targets.clear();
-}
+void CheckpointLoader::read() { state_->read(); }
 
 template void CheckpointLoader::add(TensorGroup, const tensor::ParameterSpec&,
                                     const tensor::Range&, std::span<float>, bool);

@@ -48,7 +48,7 @@ CheckpointReader::CheckpointReader(const std::string& path)
       info_(read_checkpoint_info(root_)) {
   for (const TensorGroup group : kTensorGroups) read_table(group);
   check_metadata();
-  check_size();
+  check_places();
   plan::validate(info_.model);
 }
 
@@ -77,9 +77,10 @@ void CheckpointReader::check_metadata() const {
 }
 
 /// No tensor may promise more than the file can hold: memory is taken by these sizes.
-void CheckpointReader::check_size() const {
+void CheckpointReader::check_places() const {
   const auto available = static_cast<std::int64_t>(std::filesystem::file_size(path()));
   std::int64_t needed = 0;
+  std::vector<tensor::Range> places;
   for (const auto& [path, stored] : tensors_) {
     needed += stored.bytes();
     const bool fits = needed >= 0 && needed <= available &&
@@ -87,7 +88,16 @@ void CheckpointReader::check_size() const {
     PLEAT_REQUIRE(fits, InputError, "PL0307",
                   "{} is damaged: its tensors do not fit into the file, from '{}' on",
                   this->path(), path);
+    if (stored.offset >= 0) places.push_back({stored.offset, stored.offset + stored.bytes()});
   }
+  std::sort(places.begin(), places.end(),
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  const auto overlap =
+      std::adjacent_find(places.begin(), places.end(),
+                         [](const auto& a, const auto& b) { return b.begin < a.end; });
+  PLEAT_REQUIRE(overlap == places.end(), InputError, "PL0307",
+                "{} is damaged: tensors overlap at byte {}", path(),
+                std::next(overlap)->begin);
 }
 
 const StoredTensor& CheckpointReader::entry(TensorGroup group,

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <mutex>
 
 #include "agreement.hpp"
@@ -71,12 +72,6 @@ void fill_in_checksums(const std::string& path, const StoredTensors& tensors) {
   file.close();
 }
 
-int ranks_of(MPI_Comm comm) {
-  int ranks = 1;
-  PLEAT_CHECK_MPI(MPI_Comm_size(comm, &ranks));
-  return ranks;
-}
-
 }  // namespace
 
 struct CheckpointWriter::State final : RoundMover {
@@ -100,25 +95,34 @@ struct CheckpointWriter::State final : RoundMover {
   std::string temporary;
   MPI_Comm comm;
   int rank = 0;
+  int hosts = 1;
   CheckpointHints hints;
   StoredTensors tensors;
   std::vector<StoredTensor*> numbered;  ///< by the number in Piece::tensor
   std::map<std::string, std::size_t> numbers;  ///< by path
   std::optional<MpiFile> file;  ///< only write() opens it
-  bool sealed = false;
 
  private:
+  template <class Take>
+  Round begin_round(const Take& take);
+  void begin_write_back(const Round& round);
   void add_checksums(Round& round);
   void close_file();
   void drop_rest();
   void give_up();
+  void remove_temporary();
+
+  bool temporary_is_ours_ = false;  ///< the first rank removes it unless it is sealed
+  std::optional<PlainWriter> plain_;
 
   // Between detach() and the thread that writes.
   std::mutex mutex_;
   std::condition_variable round_ended_;
   PieceQueue queue_;
-  bool under_way_ = false;      ///< a round, whose memory is being read
+  bool under_way_ = false;  ///< a round, whose memory is being read
   std::int64_t rounds_ended_ = 0;
+
+  std::future<void> checksums_;  ///< of the round that is under way
 };
 
 CheckpointWriter::State::State(std::string path_, MPI_Comm comm_,
@@ -126,14 +130,20 @@ CheckpointWriter::State::State(std::string path_, MPI_Comm comm_,
     : path(std::move(path_)),
       temporary(path + ".tmp"),
       comm(comm_),
+      hosts(hosts_of(comm)),
       hints(hints_),
-      queue_(hints.collective_buffering, ranks_of(comm_)) {
+      queue_(hints.collective_buffering, ranks_of(comm)) {
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
 }
 
 CheckpointWriter::State::~State() {
   file.reset();
-  if (rank == 0 && !sealed) std::remove(temporary.c_str());
+  remove_temporary();
+}
+
+void CheckpointWriter::State::remove_temporary() {
+  if (temporary_is_ours_) std::remove(temporary.c_str());
+  temporary_is_ours_ = false;
 }
 
 void CheckpointWriter::State::make(const CheckpointInfo& info,
@@ -141,6 +151,7 @@ void CheckpointWriter::State::make(const CheckpointInfo& info,
   std::string packed;
   on_first_rank(comm, [&] {
     std::remove(temporary.c_str());
+    temporary_is_ours_ = true;
     // The stripes of a file are laid out when it is made, by MPI-IO, which knows the hints.
     MpiFile(temporary, MPI_COMM_SELF, MpiFile::Access::kCreate, hints).close();
     // HDF5 cannot end in order when its last writes fail, so it must not come to that.
@@ -178,38 +189,48 @@ void CheckpointWriter::State::detach() {
   round_ended_.wait(lock, [&] { return !under_way_ || rounds_ended_ != seen; });
 }
 
-void CheckpointWriter::State::moved(Round&) {
+void CheckpointWriter::State::moved(Round& round) {
+  begin_write_back(round);
+  checksums_.get();
   const std::lock_guard lock(mutex_);
   under_way_ = false;
   ++rounds_ended_;
   round_ended_.notify_all();
 }
 
-Round CheckpointWriter::State::take_long() {
+/// Its checksums are formed while it is written.
+template <class Take>
+Round CheckpointWriter::State::begin_round(const Take& take) {
   Round round;
   {
     const std::lock_guard lock(mutex_);
-    round = queue_.take_long(hints.round_bytes);
+    round = take();
     under_way_ = !round.runs.empty();
   }
-  add_checksums(round);
+  checksums_ = begin_beside(round, [this](Round& begun) { add_checksums(begun); });
   return round;
 }
 
+Round CheckpointWriter::State::take_long() {
+  return begin_round([&] { return queue_.take_long(hints.round_bytes); });
+}
+
 Round CheckpointWriter::State::take_short(std::int64_t end) {
-  Round round;
-  {
-    const std::lock_guard lock(mutex_);
-    round = queue_.take_short(end);
-    under_way_ = !round.runs.empty();
-  }
-  add_checksums(round);
-  return round;
+  return begin_round([&] { return queue_.take_short(end); });
 }
 
 std::int64_t CheckpointWriter::State::next_short() {
   const std::lock_guard lock(mutex_);
   return queue_.next_short();
+}
+
+/// The disk works while the next round is prepared. Short runs share pages with those of other
+/// ranks, which would go to the disk several times.
+void CheckpointWriter::State::begin_write_back(const Round& round) {
+  constexpr std::int64_t kLong = 256 << 10;
+  for (const FileRun& run : round.runs) {
+    if (run.bytes >= kLong) plain_->begin_write_back(run.offset, run.bytes);
+  }
 }
 
 void CheckpointWriter::State::add_checksums(Round& round) {
@@ -230,6 +251,7 @@ void CheckpointWriter::State::write() {
       throw_alike(comm, failure_of([&] {
         file.emplace(temporary, comm, MpiFile::Access::kWrite, hints);
       }));
+      throw_alike(comm, failure_of([&] { plain_.emplace(temporary); }));
     }
     move_rounds(*file, comm, *this);
   } catch (...) {
@@ -240,20 +262,15 @@ void CheckpointWriter::State::write() {
 
 void CheckpointWriter::State::write_alone() {
   try {
-    PlainWriter out(temporary);
-    const auto put = [&](Round round) {
+    if (!plain_) plain_.emplace(temporary);
+    const auto take = [&] { return queue_.take_any(hints.round_bytes); };
+    for (Round round = begin_round(take); !round.runs.empty(); round = begin_round(take)) {
       for (const FileRun& run : round.runs) {
-        out.write_at(run.offset, {run.memory, static_cast<std::size_t>(run.bytes)});
+        plain_->write_at(run.offset, {run.memory, static_cast<std::size_t>(run.bytes)});
       }
-      const bool any = !round.runs.empty();
       moved(round);
-      return any;
-    };
-    while (put(take_long())) {}
-    for (std::int64_t next = next_short(); next != kNoEnd; next = next_short()) {
-      put(take_short(next + hints.round_bytes));
     }
-    out.sync();
+    if (hosts > 1) plain_->sync();
   } catch (...) {
     drop_rest();
     throw;
@@ -262,6 +279,7 @@ void CheckpointWriter::State::write_alone() {
 
 /// Nothing more is written; nobody waits for a round.
 void CheckpointWriter::State::drop_rest() {
+  checksums_ = {};  // waits
   const std::lock_guard lock(mutex_);
   queue_.clear();
   under_way_ = false;
@@ -272,11 +290,13 @@ void CheckpointWriter::State::drop_rest() {
 void CheckpointWriter::State::give_up() {
   drop_rest();
   file.reset();
-  if (rank == 0) std::remove(temporary.c_str());
+  remove_temporary();
 }
 
 void CheckpointWriter::State::close_file() {
-  const std::exception_ptr not_synced = failure_of([&] { file->sync(); });
+  const std::exception_ptr not_synced = failure_of([&] {
+    if (hosts > 1) file->sync();
+  });
   const std::exception_ptr not_closed = failure_of([&] { file->close(); });
   file.reset();
   throw_alike(comm, not_synced ? not_synced : not_closed);
@@ -297,10 +317,11 @@ void CheckpointWriter::State::agree(const std::exception_ptr& failure) {
   for (std::size_t i = 0; i < sums.size(); ++i) numbered[i]->checksum = sums[i];
 }
 
+// On one machine this brings to the disk what all ranks wrote.
 void CheckpointWriter::State::seal() {
   fill_in_checksums(temporary, tensors);
   rename_durably(temporary, path);
-  sealed = true;
+  temporary_is_ours_ = false;
 }
 
 CheckpointWriter::CheckpointWriter(std::string path, const CheckpointInfo& info,

@@ -56,7 +56,7 @@ std::int64_t take_runs(Piece& piece, std::int64_t bytes, std::int64_t end, Round
   }
   part.runs = round.runs.size() - part.first_run;
   if (part.runs > 0) round.parts.push_back(part);
-  return part.bytes;
+  return cost;
 }
 
 }  // namespace pleat::io

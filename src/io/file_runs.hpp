@@ -66,7 +66,8 @@ struct Round {
 };
 
 /// \brief Takes elements from the front of a piece into a round: at most about so many bytes,
-/// and none that ends beyond `end` in the file. \return bytes taken
+/// and none that ends beyond `end` in the file. \return the bytes taken, those of tiny runs
+/// counted higher, because noting them takes memory too
 std::int64_t take_runs(Piece& piece, std::int64_t bytes, std::int64_t end, Round& round);
 
 inline constexpr std::int64_t kMostRunBytes = 1 << 30;  // MPI counts in int

@@ -34,6 +34,12 @@ void PlainWriter::write_at(std::int64_t offset, std::span<const std::byte> bytes
   }
 }
 
+void PlainWriter::begin_write_back(std::int64_t offset, std::int64_t bytes) {
+#ifdef SYNC_FILE_RANGE_WRITE
+  ::sync_file_range(file_.get(), offset, bytes, SYNC_FILE_RANGE_WRITE);
+#endif
+}
+
 void PlainWriter::sync() {
   if (::fsync(file_.get()) != 0) fail();
 }

@@ -20,6 +20,8 @@ class PlainWriter {
 
   /// \throws IoError PL0303
   void write_at(std::int64_t offset, std::span<const std::byte> bytes);
+  /// \brief Lets the disk begin with what was written there. Only a hint.
+  void begin_write_back(std::int64_t offset, std::int64_t bytes);
   /// \brief Waits until the disk has it. \throws IoError PL0303
   void sync();
 

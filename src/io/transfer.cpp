@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "agreement.hpp"
 #include "pleat/comm/check_mpi.hpp"
@@ -13,33 +14,31 @@ namespace {
 
 constexpr std::int64_t kLongRun = 256 << 10;  // bytes; from there on gathering costs more
 
-std::int64_t agreed_sum(MPI_Comm comm, std::int64_t value) {
-  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_SUM, comm));
-  return value;
-}
-
 std::int64_t agreed_least(MPI_Comm comm, std::int64_t value) {
   PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MIN, comm));
   return value;
 }
 
-/// Each rank by itself, but in rounds that all begin together. A rank that failed announces
-/// it instead of its next round.
+/// \return as take_runs()
+std::int64_t take_from(std::vector<Piece>& pieces, std::int64_t bytes, Round& round) {
+  std::int64_t taken = 0;
+  auto piece = pieces.begin();
+  while (piece != pieces.end() && taken < bytes) {
+    taken += take_runs(*piece, bytes - taken, kNoEnd, round);
+    if (piece->range.size() <= 0) ++piece;
+  }
+  pieces.erase(pieces.begin(), piece);
+  return taken;
+}
+
+/// Each rank by itself; where one fails, the others have done their parts in vain.
 void move_long(MpiFile& file, MPI_Comm comm, RoundMover& mover) {
-  constexpr std::int64_t kFailed = std::int64_t{1} << 32;  // more than ranks that have data
-  std::exception_ptr failure;
-  for (;;) {
-    Round round;
-    if (!failure) failure = failure_of([&] { round = mover.take_long(); });
-    const std::int64_t sum =
-        agreed_sum(comm, failure ? kFailed : std::int64_t{!round.runs.empty()});
-    if (sum >= kFailed) throw_alike(comm, failure);
-    if (sum == 0) return;
-    failure = failure_of([&] {
+  throw_alike(comm, failure_of([&] {
+    for (Round round = mover.take_long(); !round.runs.empty(); round = mover.take_long()) {
       file.transfer(round.runs);
       mover.moved(round);
-    });
-  }
+    }
+  }));
 }
 
 /// Window after window of the file, each in one call of all ranks.
@@ -65,6 +64,16 @@ void move_short(MpiFile& file, MPI_Comm comm, RoundMover& mover) {
 
 }  // namespace
 
+std::future<void> begin_beside(Round round, std::function<void(Round&)> work) {
+  constexpr std::int64_t kWorthAThread = 1 << 20;  // bytes
+  std::int64_t bytes = 0;
+  for (const RoundPart& part : round.parts) bytes += part.bytes;
+  const auto policy = bytes < kWorthAThread ? std::launch::deferred : std::launch::async;
+  return std::async(policy, [round = std::move(round), work = std::move(work)]() mutable {
+    work(round);
+  });
+}
+
 PieceQueue::PieceQueue(CollectiveBuffering mode, int ranks) {
   switch (mode) {
     case CollectiveBuffering::kOn:
@@ -87,12 +96,14 @@ void PieceQueue::add(Piece piece) {
 
 Round PieceQueue::take_long(std::int64_t bytes) {
   Round round;
-  auto piece = long_.begin();
-  while (piece != long_.end() && bytes > 0) {
-    bytes -= take_runs(*piece, bytes, kNoEnd, round);
-    if (piece->range.size() <= 0) ++piece;
-  }
-  long_.erase(long_.begin(), piece);
+  take_from(long_, bytes, round);
+  return round;
+}
+
+Round PieceQueue::take_any(std::int64_t bytes) {
+  Round round;
+  bytes -= take_from(long_, bytes, round);
+  take_from(short_, bytes, round);
   return round;
 }
 

@@ -5,6 +5,8 @@
 /// \brief Moves the pieces of all ranks between memory and file, a bounded round at a time.
 
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <vector>
 
 #include <mpi.h>
@@ -17,7 +19,7 @@ namespace pleat::io {
 /// \brief The pieces of one rank, those of long runs apart from those of short ones.
 ///
 /// A long run is best written by the rank that has it. Short ones, as of a matrix that is cut
-/// by columns, are gathered by MPI-IO from all ranks, so that the file sees long runs again.
+/// by columns, are gathered from all ranks, so that the file sees long runs again.
 class PieceQueue {
  public:
   /// \param ranks  of the communicator; automatically, a single rank gathers nothing
@@ -26,6 +28,8 @@ class PieceQueue {
   void add(Piece piece);
   /// \brief Elements of pieces of long runs, about so many bytes of them; empty at the end.
   Round take_long(std::int64_t bytes);
+  /// \brief The same of all pieces.
+  Round take_any(std::int64_t bytes);
   /// \brief All elements of pieces of short runs that lie before a place in the file.
   Round take_short(std::int64_t end);
   /// \brief The first place in the file that such a piece still has; kNoEnd at the end.
@@ -51,6 +55,10 @@ class RoundMover {
   /// \brief Called when the round that was taken last has been moved.
   virtual void moved(Round& round) = 0;
 };
+
+/// \brief Begins what is to be computed of a round on another thread, so that the disk need not
+/// wait for it; of a small one, get() does it. Dropping the future waits.
+std::future<void> begin_beside(Round round, std::function<void(Round&)> work);
 
 /// \brief Moves everything, round by round. Collective; fails alike on all ranks.
 void move_rounds(MpiFile& file, MPI_Comm comm, RoundMover& mover);

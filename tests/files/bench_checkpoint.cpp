@@ -5,6 +5,10 @@
 ///
 ///     bench_checkpoint FOLDER MEGABYTES ROUNDS shards|columns automatic|on|off
 ///
+/// Prints a line for each way: split, ranks, megabytes, way, megabytes per second of MPI-IO and of
+/// the checkpoint, the median of the ratios round by round, the least and the greatest of them.
+/// Writing ends when the disk has it; reading begins with an empty cache.
+///
 /// "shards": each rank has a contiguous part of every tensor, as of optimizer state that is cut
 /// over data ranks. "columns": it has some of the columns, as under tensor parallelism.
 
@@ -127,7 +131,12 @@ void raw(const Setting& setting, std::vector<char>& block, bool writing) {
   PLEAT_CHECK_MPI(MPI_File_close(&file));
 }
 
-void write_checkpoint(const Setting& setting, const std::vector<Part>& parts) {
+enum class Way { kTogether, kAlone };
+
+/// A file of its own for each, because replacing one takes time too.
+const char* file_name(Way way) { return way == Way::kTogether ? "together.h5" : "alone.h5"; }
+
+void write_checkpoint(const Setting& setting, const std::vector<Part>& parts, Way way) {
   std::vector<TensorDeclaration> tensors;
   for (const Part& part : parts) {
     tensors.push_back({TensorGroup::kParameters, part.box.name, part.box.global_shape,
@@ -135,17 +144,17 @@ void write_checkpoint(const Setting& setting, const std::vector<Part>& parts) {
   }
   pleat::io::CheckpointInfo info;
   info.model = pleat::io::read_hugging_face_config(PLEAT_TESTS_DIR "/golden/mixtral-tiny").model;
-  CheckpointWriter writer(setting.path("c.h5"), info, tensors, setting.comm, setting.hints);
+  CheckpointWriter writer(setting.path(file_name(way)), info, tensors, setting.comm, setting.hints);
   for (const Part& part : parts) {
     writer.add(TensorGroup::kParameters, part.box, part.in_box,
                std::as_bytes(std::span(part.elements)));
   }
-  writer.write();
+  way == Way::kTogether ? writer.write() : writer.write_alone();
   writer.commit();
 }
 
 void read_checkpoint(const Setting& setting, std::vector<Part>& parts) {
-  CheckpointLoader loader(setting.path("c.h5"), setting.comm, setting.hints);
+  CheckpointLoader loader(setting.path(file_name(Way::kTogether)), setting.comm, setting.hints);
   for (Part& part : parts) {
     loader.add<float>(TensorGroup::kParameters, part.box, part.in_box,
                       std::span<float>(part.elements), true);
@@ -165,7 +174,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Bandwidths in turns, and how they compare pair by pair.
+/// Bandwidths of MPI-IO and of a checkpoint, and how they compare round by round.
 class Comparison {
  public:
   void add(double raw_seconds, double checkpoint_seconds, std::int64_t bytes) {
@@ -173,9 +182,12 @@ class Comparison {
     checkpoint_.push_back(static_cast<double>(bytes) * 1e-6 / checkpoint_seconds);
     ratio_.push_back(raw_seconds / checkpoint_seconds);
   }
-  void print(const char* what) const {
-    fmt::print("{:6} raw {:7.0f} MB/s  checkpoint {:7.0f} MB/s  ratio {:.2f} ({:.2f} to {:.2f})\n",
-               what, median(raw_), median(checkpoint_), median(ratio_),
+  void print(const Setting& setting, const char* way) const {
+    if (setting.rank != 0) return;
+    fmt::print("{},{},{:.0f},{},{:.0f},{:.0f},{:.2f},{:.2f},{:.2f}\n",
+               setting.columns ? "columns" : "shards", setting.ranks,
+               static_cast<double>(setting.bytes()) * 1e-6, way, median(raw_),
+               median(checkpoint_), median(ratio_),
                *std::min_element(ratio_.begin(), ratio_.end()),
                *std::max_element(ratio_.begin(), ratio_.end()));
   }
@@ -186,44 +198,45 @@ class Comparison {
   std::vector<double> ratio_;
 };
 
-void in_turns(int round, const std::function<void()>& one, const std::function<void()>& other) {
-  round % 2 == 0 ? one() : other();
-  round % 2 == 0 ? other() : one();
+/// Who comes first changes from round to round: disks have moods. \return seconds of each
+std::vector<double> in_turns(const Setting& setting, int round,
+                             const std::vector<std::function<void()>>& works) {
+  std::vector<double> taken(works.size());
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const std::size_t turn = (i + static_cast<std::size_t>(round)) % works.size();
+    taken[turn] = seconds(setting, works[turn]);
+  }
+  return taken;
 }
 
 void measure(const Setting& setting, int rounds) {
+  const std::vector<const char*> files{"raw", "together.h5", "alone.h5"};
   std::vector<Part> parts = make_parts(setting);
   std::vector<char> block(static_cast<std::size_t>(setting.bytes_of_rank()), 'x');
-  Comparison writing;
+  Comparison together;
+  Comparison alone;
   Comparison reading;
-  for (int round = -1; round < rounds; ++round) {  // the first one warms up
-    remove_file(setting, "raw");
-    remove_file(setting, "c.h5");
-    // Who comes first changes from round to round: disks have moods.
-    double raw_write = 0.0;
-    double write = 0.0;
-    double raw_read = 0.0;
-    double read = 0.0;
-    in_turns(
-        round, [&] { raw_write = seconds(setting, [&] { raw(setting, block, true); }); },
-        [&] { write = seconds(setting, [&] { write_checkpoint(setting, parts); }); });
-    forget(setting, "raw");
-    forget(setting, "c.h5");
-    in_turns(
-        round, [&] { raw_read = seconds(setting, [&] { raw(setting, block, false); }); },
-        [&] { read = seconds(setting, [&] { read_checkpoint(setting, parts); }); });
-    if (round < 0) continue;
-    writing.add(raw_write, write, setting.bytes());
-    reading.add(raw_read, read, setting.bytes());
+  for (int round = 0; round <= rounds; ++round) {  // the first one warms up
+    const auto write = [&](Way way) {
+      return [&, way] { write_checkpoint(setting, parts, way); };
+    };
+    for (const char* name : files) remove_file(setting, name);
+    const std::vector<double> writes =
+        in_turns(setting, round, {[&] { raw(setting, block, true); }, write(Way::kTogether),
+                                  write(Way::kAlone)});
+    for (const char* name : files) forget(setting, name);
+    const std::vector<double> reads =
+        in_turns(setting, round, {[&] { raw(setting, block, false); },
+                                  [&] { read_checkpoint(setting, parts); }});
+    if (round == 0) continue;
+    together.add(writes[0], writes[1], setting.bytes());
+    alone.add(writes[0], writes[2], setting.bytes());
+    reading.add(reads[0], reads[1], setting.bytes());
   }
-  remove_file(setting, "raw");
-  remove_file(setting, "c.h5");
-  if (setting.rank != 0) return;
-  fmt::print("{} ranks, {:.0f} MB, {}\n", setting.ranks,
-             static_cast<double>(setting.bytes()) * 1e-6,
-             setting.columns ? "columns" : "shards");
-  writing.print("write");
-  reading.print("read");
+  for (const char* name : files) remove_file(setting, name);
+  together.print(setting, "write together");
+  alone.print(setting, "write alone");
+  reading.print(setting, "read");
 }
 
 CollectiveBuffering buffering_of(std::string_view word) {

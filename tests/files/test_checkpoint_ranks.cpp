@@ -2,8 +2,10 @@
 /// \file
 /// \brief Checkpoints that all ranks write and read together, each a part of its own.
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
 #include <list>
 #include <optional>
 #include <thread>
@@ -18,7 +20,6 @@ namespace {
 using test::Dice;
 using test::message_of;
 using testing::HasSubstr;
-
 
 std::uint64_t bits_of(std::size_t tensor, std::int64_t index) {
   return checksum_mix(1000003 * tensor + static_cast<std::uint64_t>(index) + 1);
@@ -125,12 +126,19 @@ class SharedFolder {
   std::string path_;
 };
 
-class CheckpointRanks : public testing::TestWithParam<CollectiveBuffering> {
+/// How a checkpoint is written.
+struct Way {
+  const char* name;
+  CollectiveBuffering buffering = CollectiveBuffering::kAutomatic;
+  bool alone = false;  ///< write_alone() and agree() in place of write()
+};
+
+class CheckpointRanks : public testing::TestWithParam<Way> {
  protected:
   CheckpointRanks() {
     MPI_Comm_rank(test::world(), &rank_);
     MPI_Comm_size(test::world(), &ranks_);
-    hints_.collective_buffering = GetParam();
+    hints_.collective_buffering = GetParam().buffering;
     hints_.round_bytes = 2000;  // many rounds
     hints_.buffer_bytes = 4096;
     hints_.alignment = 512;
@@ -156,8 +164,12 @@ class CheckpointRanks : public testing::TestWithParam<CollectiveBuffering> {
              const std::vector<Part>& parts) {
     CheckpointWriter writer(path, test::unusual_info(), tensors, test::world(), hints_);
     const auto kept = add_parts(writer, tensors, parts);
-    writer.write();
+    fill(writer);
     writer.commit();
+  }
+
+  void fill(CheckpointWriter& writer) {
+    GetParam().alone ? writer.write_alone() : writer.write();
   }
 
   template <class T>
@@ -289,15 +301,41 @@ TEST_P(CheckpointRanks, DetachedElementsMayChange) {
     CheckpointWriter writer(path, test::unusual_info(), tensors, test::world(), hints_);
     auto kept = add_parts(writer, tensors, parts);
     if (attempt == 0) writer.detach();  // before write() as well
-    std::thread background([&] {
-      writer.write();
-      writer.commit();
-    });
+    std::thread background([&] { fill(writer); });
     std::this_thread::sleep_for(std::chrono::microseconds(500 * attempt * (rank_ + 1)));
     writer.detach();
     for (std::vector<std::byte>& bytes : kept) std::fill(bytes.begin(), bytes.end(), std::byte{7});
     background.join();
+    writer.commit();
     expect_loaded<double>(path, random_split(tensors, ranks_, dice));
+  }
+}
+
+// The round that is being written still reads the memory: it may change only afterwards.
+TEST_P(CheckpointRanks, DetachWaitsForTheRoundUnderWay) {
+  const SharedFolder folder;
+  hints_.round_bytes = 8 << 20;
+  hints_.buffer_bytes = 8 << 20;
+  const std::int64_t share = hints_.round_bytes / 8;
+  const tensor::ParameterSpec whole = test::parameter("t", {share * ranks_});
+  const tensor::Range mine{share * rank_, share * (rank_ + 1)};
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    CheckpointWriter writer(
+        folder / "c.h5", test::unusual_info(),
+        {{TensorGroup::kParameters, "t", whole.global_shape, ElementType::kF64}},
+        test::world(), hints_);
+    std::vector<double> values(static_cast<std::size_t>(share), 1.0);
+    writer.add(TensorGroup::kParameters, whole, mine, std::as_bytes(std::span(values)));
+    std::thread background([&] { fill(writer); });
+    std::this_thread::sleep_for(std::chrono::microseconds(700 * attempt));
+    writer.detach();
+    std::fill(values.begin(), values.end(), 7.0);
+    background.join();
+    writer.commit();
+    CheckpointLoader loader(folder / "c.h5", test::world(), hints_);
+    loader.add<double>(TensorGroup::kParameters, whole, mine, values, true);
+    loader.read();
+    EXPECT_EQ(std::count(values.begin(), values.end(), 1.0), share);
   }
 }
 
@@ -316,8 +354,15 @@ TEST_P(CheckpointRanks, AFailureOfOneRankIsTheFailureOfAll) {
     const auto kept = add_parts(writer, tensors, parts);
     std::optional<test::FileSizeLimit> full;
     if (rank_ == ranks_ - 1) full.emplace(4096 + before.size() / 2);
-    writer.write();
-    writer.commit();
+    std::exception_ptr here;
+    try {
+      fill(writer);
+    } catch (const IoError&) {
+      here = std::current_exception();
+    }
+    if (!GetParam().alone && here) std::rethrow_exception(here);
+    EXPECT_EQ(here != nullptr, rank_ == ranks_ - 1);
+    writer.agree(here);
   };
   const std::string text = message_of<IoError>(save);
   EXPECT_THAT(text, HasSubstr("PL0303"));
@@ -338,15 +383,12 @@ TEST_P(CheckpointRanks, AFileThatCannotBeMadeFailsAlike) {
               HasSubstr("no/c.h5"));
 }
 
-std::string mode_name(const testing::TestParamInfo<CollectiveBuffering>& info) {
-  constexpr std::array<const char*, 3> kNames{"Automatic", "On", "Off"};
-  return kNames[info.index];
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, CheckpointRanks,
-                         testing::Values(CollectiveBuffering::kAutomatic,
-                                         CollectiveBuffering::kOn, CollectiveBuffering::kOff),
-                         mode_name);
+INSTANTIATE_TEST_SUITE_P(
+    Ways, CheckpointRanks,
+    testing::Values(Way{"Automatic"}, Way{"On", CollectiveBuffering::kOn},
+                    Way{"Off", CollectiveBuffering::kOff},
+                    Way{.name = "Alone", .alone = true}),
+    [](const testing::TestParamInfo<Way>& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace pleat::io

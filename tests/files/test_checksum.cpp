@@ -20,6 +20,36 @@ TEST(Checksum, EqualsNumpy) {
             0xcc624a025e40bc08ULL);
 }
 
+template <class Bits>
+std::uint64_t plain_sum(std::span<const Bits> bits, std::uint64_t first) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < bits.size(); ++i) sum += checksum_term(first + i, bits[i]);
+  return sum;
+}
+
+// Several elements are handled at a time: lengths and first places around those blocks.
+template <class Bits>
+void expect_plain_sums(ElementType type) {
+  test::Dice dice(3);
+  std::vector<Bits> bits(100);
+  for (Bits& each : bits) each = static_cast<Bits>(dice.below(std::uint64_t{1} << 63) * 2 + 1);
+  for (std::size_t begin = 0; begin < 5; ++begin) {
+    for (std::size_t count = 0; begin + count <= bits.size(); ++count) {
+      const auto part = std::span<const Bits>(bits).subspan(begin, count);
+      for (const std::uint64_t first : {std::uint64_t{begin}, std::uint64_t{0xfffffffb}}) {
+        ASSERT_EQ(content_checksum(type, std::as_bytes(part), first), plain_sum(part, first))
+            << begin << ", " << count;
+      }
+    }
+  }
+}
+
+TEST(Checksum, EqualsThePlainSum) {
+  expect_plain_sums<std::uint64_t>(ElementType::kF64);
+  expect_plain_sums<std::uint32_t>(ElementType::kF32);
+  expect_plain_sums<std::uint16_t>(ElementType::kF16);
+}
+
 TEST(Checksum, PartsAddUp) {
   std::vector<double> values(1000);
   std::iota(values.begin(), values.end(), -3.0);

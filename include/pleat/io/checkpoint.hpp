@@ -45,9 +45,9 @@ struct CheckpointHints {
   std::int64_t buffer_bytes = 0;  ///< of an aggregator (cb_buffer_size)
   std::int64_t alignment = 4096;  ///< bytes; data sets of that size or more begin on a multiple
   std::int64_t stripes = 0;       ///< of the file on a parallel file system (striping_factor)
-  /// Bytes that a rank moves before all ranks tell each other that it went well. It bounds what
-  /// detach() waits for, and what conversion needs of memory besides the tensors.
-  std::int64_t round_bytes = 64 << 20;
+  /// Bytes that a rank moves at a time. They bound what detach() waits for, and what conversion
+  /// needs of memory besides the tensors: twice as many.
+  std::int64_t round_bytes = 16 << 20;
 };
 
 /// \brief A data set that a checkpoint will have.
@@ -100,8 +100,9 @@ class CheckpointWriter {
            const tensor::Range& in_box, std::span<const std::byte> bytes);
   /// \brief Writes all that was added since the last call. \throws IoError PL0303
   void write();
-  /// \brief The same for this rank by itself, fsync included; calls neither MPI nor HDF5, so
-  /// it may run on another thread. \throws IoError PL0303 on this rank alone
+  /// \brief The same for this rank by itself; calls neither MPI nor HDF5, so it may run on
+  /// another thread, which must end before agree() and the destructor.
+  /// \throws IoError PL0303 on this rank alone
   void write_alone();
   /// \brief From another thread than the one that writes, at any time: copies what is not yet
   /// taken from the memory of add(), which may change from then on. Not collective.
@@ -192,7 +193,7 @@ class CheckpointReader {
 
   void read_table(TensorGroup group);
   void check_metadata() const;
-  void check_size() const;
+  void check_places() const;
 
   Hdf5File file_;
   Hdf5Group root_;
