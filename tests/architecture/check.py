@@ -47,7 +47,7 @@ def layers(root):
 def communicator(root):
     """The world communicator is named in one file."""
     for path in sources(root):
-        if path.name != "runtime.cpp" and "MPI_COMM_WORLD" in path.read_text():
+        if path.name != "runtime.cpp" and re.search(r"\bMPI_COMM_WORLD\b", path.read_text()):
             yield f"{path}: names MPI_COMM_WORLD; take it from pleat::Runtime"
 
 

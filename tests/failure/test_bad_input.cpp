@@ -163,9 +163,9 @@ TEST_F(BadInput, Checkpoints) {
   ASSERT_EQ(pleat("train deck.toml run.output=first").exit_code, 0);
   const std::string checkpoint = "first/checkpoints/step_00000003.h5";
   expect_refused_override("run.steps=4 model.hidden=64 checkpoint.resume=" + checkpoint,
-                          {"step_00000003.h5", "model.embed_tokens.weight"});
+                          {"step_00000003.h5", "PL0732", "model.hidden was 32, is 64"});
   expect_refused_override("run.steps=4 run.output=first model.layers=3",
-                          {"step_00000003.h5", "model.layers.2"});
+                          {"step_00000003.h5", "PL0732", "model.layers was 2, is 3"});
   expect_refused_override("run.steps=4 checkpoint.resume=nowhere.h5", {"nowhere.h5"});
   fs::resize_file(path(checkpoint), fs::file_size(path(checkpoint)) - 100);
   expect_refused_override("run.steps=4 checkpoint.resume=" + checkpoint, {"step_00000003.h5"});
