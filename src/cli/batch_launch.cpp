@@ -19,7 +19,8 @@ const char* local_rank(Launcher launcher) {
     case Launcher::kFlux:
       return "$FLUX_TASK_LOCAL_ID";
     default:  // MPICH, then PALS, then Open MPI
-      return "${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-$OMPI_COMM_WORLD_LOCAL_RANK}}";
+      return "${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-$OMPI_"
+             "COMM_WORLD_LOCAL_RANK}}";
   }
 }
 

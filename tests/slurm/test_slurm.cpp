@@ -172,6 +172,10 @@ TEST_F(SlurmRun, TheLossOfItsNodeCostsNoMoreThanTheStepsSinceTheLastCheckpoint) 
   const std::string node = shell("sinfo --noheader --format=%N");
   EXPECT_EQ(shell("scontrol update nodename=" + node + " state=down reason=test"), "");
   EXPECT_TRUE(wait_until([&] { return field(job, "JobState") == "PENDING"; }, 60));
+  // Slurm still ends what the job left on the node, and would end its next start as well.
+  EXPECT_TRUE(wait_until(
+      [&] { return shell("pgrep -f 'slurmstepd: [[]" + job + "[.]'") == ""; }, 60));
+  std::this_thread::sleep_for(std::chrono::seconds(8));
   EXPECT_EQ(shell("scontrol update nodename=" + node + " state=resume"), "");
   expect_finished_after_restarts(job);
 }
