@@ -25,7 +25,7 @@ namespace {
 constexpr std::array kSignals{SIGTERM, SIGUSR1};
 
 /// Apart by less, two signals are the same request on two ways.
-constexpr std::int64_t kTogetherNanoseconds = 250'000'000;
+constexpr std::int64_t kTogetherNanoseconds = 1'000'000'000;
 
 std::int64_t monotonic_nanoseconds() {
   timespec now{};

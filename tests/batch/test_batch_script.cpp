@@ -95,6 +95,15 @@ TEST_P(BatchScript, AStoppedRunIsQueuedAgain) {
   EXPECT_EQ(queued(), expected.at(GetParam()));
 }
 
+TEST_P(BatchScript, ARunThatWasToldToStopIsNotQueuedAgain) {
+  std::filesystem::create_directories(path("runs/austen"));
+  write("runs/austen/STOPPED", "");
+  const ProgramResult job = run("75 40\n");
+  EXPECT_EQ(job.exit_code, 75);
+  EXPECT_THAT(job.output, HasSubstr("the file STOP has ended the run"));
+  EXPECT_EQ(queued(), "");
+}
+
 TEST_P(BatchScript, ALauncherThatLosesTheExitCodeDoesNotEndTheRun) {
   const ProgramResult job = run("0 40\n");
   EXPECT_THAT(job.output, HasSubstr("step_00000100.h5 is not there: taken for a stop"));

@@ -76,7 +76,7 @@ class Interrupted : public RestartTest {
   /// The run stands still: nothing but the signal itself can end it.
   void interrupt_twice(Job& job, int ranks) {
     job.signal(SIGTERM, ranks - 1);
-    std::this_thread::sleep_for(350ms);  // closer together they are one request
+    std::this_thread::sleep_for(1300ms);  // closer together they are one request
     EXPECT_TRUE(job.runs()) << "the first signal asks for a checkpoint";
     const Clock::time_point second = Clock::now();
     job.signal(SIGTERM, ranks - 1);

@@ -207,9 +207,9 @@ int end_of_process(int first, int second, std::chrono::milliseconds apart,
 
 TEST_F(StopRequestsTest, ASecondSignalEndsTheProcess) {
   if (world_->rank() > 0) return;
-  EXPECT_EQ(end_of_process(SIGTERM, SIGTERM, 400ms, folder_), SIGTERM);
-  EXPECT_EQ(end_of_process(SIGUSR1, SIGUSR1, 400ms, folder_), SIGUSR1);
-  EXPECT_EQ(end_of_process(SIGUSR1, SIGTERM, 400ms, folder_), SIGTERM);
+  EXPECT_EQ(end_of_process(SIGTERM, SIGTERM, 1300ms, folder_), SIGTERM);
+  EXPECT_EQ(end_of_process(SIGUSR1, SIGUSR1, 1300ms, folder_), SIGUSR1);
+  EXPECT_EQ(end_of_process(SIGUSR1, SIGTERM, 1300ms, folder_), SIGTERM);
 }
 
 TEST_F(StopRequestsTest, SignalsTogetherAreOne) {

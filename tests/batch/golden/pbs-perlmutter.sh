@@ -75,6 +75,10 @@ case $code in
   75) ;;
   *) say "pleat ended with exit code $code: not queued again"; exit "$code" ;;
 esac
+if [[ -e $run/STOPPED ]]; then
+  say "the file STOP has ended the run for now: not queued again"
+  exit 75
+fi
 after=$(newest)
 if [[ $after == "$before" ]]; then
   say "no step since ${before:-the start} was saved, so another job would not get further" \
