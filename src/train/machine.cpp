@@ -39,7 +39,7 @@ template <class T>
 double measure_gemm_rate(const ExecSpace& exec) {
   using kernels::Transpose;
   constexpr int kSize = 768;
-  constexpr int kRepeats = 2;
+  constexpr int kRepeats = 4;
   const DeviceView<T, 2> a("pleat::train::gemm_rate_a", kSize, kSize);
   const DeviceView<T, 2> b("pleat::train::gemm_rate_b", kSize, kSize);
   const DeviceView<T, 2> c("pleat::train::gemm_rate_c", kSize, kSize);
