@@ -357,36 +357,16 @@ tensor::FlatTensors<Gradient<T>> ParameterStore<T>::whole_gradients() {
 }
 
 template <class T>
-tensor::FlatTensors<Master<T>> ParameterStore<T>::whole(const DeviceView<M, 1>& shards_N) {
-  const auto& buckets = layout_->buckets();
-  if (shard_size_ == layout_->size()) return {layout_, shards_N, {0, layout_->size()}};
-  std::vector<DeviceView<M, 1>> shards;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    shards.emplace_back(shards_N.data() + shard_begin_[b], buckets[b].shard_size());
-  }
-  return gathered(shards);
-}
-
-template <class T>
-void ParameterStore<T>::cut_shards(const tensor::FlatTensors<M>& whole,
-                                   const DeviceView<M, 1>& shards_N) const {
-  if (whole.flat().data() == shards_N.data()) return;
-  const auto& buckets = layout_->buckets();
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const DeviceView<M, 1> shard_N(shards_N.data() + shard_begin_[b], buckets[b].shard_size());
-    Kokkos::deep_copy(shard_N, whole.part(shard_range(b)));
-  }
-}
-
-template <class T>
 void ParameterStore<T>::set_weights(const tensor::FlatTensors<M>& whole) {
+  const auto& buckets = layout_->buckets();
   if constexpr (kHasMasters) {
-    cut_shards(whole, masters_N_);
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));
+    }
     gather_weights();
   } else {
     if (whole.flat().data() == resident_weights_N_.data()) return;
     working_unit_ = -1;
-    const auto& buckets = layout_->buckets();
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (is_sharded(buckets[b].unit)) {
         Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));

@@ -35,7 +35,7 @@ class Optimizer {
   void update(const ExecSpace& exec, std::int64_t step, double learning_rate,
               const ParameterStore<T>& store);
 
-  /// \brief As ParameterStore::whole() takes them.
+  /// \brief In the order of the store's shards (ParameterStore::shard_begin).
   const DeviceView<M, 1>& first_moment() const { return first_moment_N_; }
   const DeviceView<M, 1>& second_moment() const { return second_moment_N_; }
 

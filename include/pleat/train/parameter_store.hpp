@@ -82,11 +82,8 @@ class ParameterStore {
   /// \brief Whole tensors of this rank, for files: copies, or the buffer itself.
   tensor::FlatTensors<M> whole_weights();
   tensor::FlatTensors<G> whole_gradients();
-  /// \brief The same of other shards, e.g. moments.
-  tensor::FlatTensors<M> whole(const DeviceView<M, 1>& shards_N);
-  /// \brief Takes over weights, or cuts out this rank's shards.
+  /// \brief Takes over weights.
   void set_weights(const tensor::FlatTensors<M>& whole);
-  void cut_shards(const tensor::FlatTensors<M>& whole, const DeviceView<M, 1>& shards_N) const;
 
  private:
   bool is_sharded(std::int64_t unit) const;
