@@ -14,18 +14,22 @@ function(pleat_add_module)
   add_library(pleat_${ARG_NAME} STATIC ${sources})
   target_include_directories(pleat_${ARG_NAME} PUBLIC ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(pleat_${ARG_NAME} PUBLIC ${ARG_DEPENDS} PRIVATE pleat_warnings)
-  pleat_precompile(pleat_${ARG_NAME})
+  pleat_precompile(pleat_${ARG_NAME} pleat_base)
 endfunction()
 
 # Reading Kokkos' headers takes most of the time of a small source. They are compiled once
-# for all targets but the kernels, whose flags differ.
+# for the kernels, whose flags differ, once for the other modules, and once with GoogleTest for
+# the tests.
 function(pleat_precompile target)
   if(NOT PLEAT_PRECOMPILED_HEADERS OR "CUDA" IN_LIST Kokkos_DEVICES)
     return()
   endif()
-  if(target MATCHES "^pleat_(base|kernels)$")
+  if(target STREQUAL pleat_test_main)
+    target_precompile_headers(${target} PRIVATE <Kokkos_Core.hpp> <fmt/format.h>
+                              <gmock/gmock.h> <gtest/gtest.h>)
+  elseif(target MATCHES "^pleat_(base|kernels)$")
     target_precompile_headers(${target} PRIVATE <Kokkos_Core.hpp> <fmt/format.h>)
   else()
-    target_precompile_headers(${target} REUSE_FROM pleat_base)
+    target_precompile_headers(${target} REUSE_FROM ${ARGN})
   endif()
 endfunction()

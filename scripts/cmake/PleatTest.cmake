@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # pleat_add_test(NAME attention SOURCES test_attention.cpp LABELS unit LIBRARIES pleat_kernels
-#                [RANKS 1 2 4] [THREADS 2] [TIMEOUT 60] [ENVIRONMENT A=1 ...] [PROGRAM])
+#                [RANKS 1 2 4] [THREADS 2] [TIMEOUT 60] [ENVIRONMENT A=1 ...] [PROGRAM]
+#                [OPTIMISED])
 #
 # Builds test_<NAME> from the sources with the shared main (MPI and Kokkos through
 # pleat::Runtime, then GoogleTest) and registers it once per rank count: "attention" on one
 # rank, without a launcher, "attention.ranks=4" through mpiexec. One rank runs with two
 # threads unless THREADS says otherwise; several ranks have one thread each and may outnumber
-# the cores: they preload tests/support/yield_when_idle.c. PROGRAM: the test runs build/pleat, whose path it finds in PLEAT_PROGRAM.
+# the cores: they preload tests/support/yield_when_idle.c. PROGRAM: the test runs build/pleat,
+# whose path it finds in PLEAT_PROGRAM. OPTIMISED: for a test that instantiates kernels itself.
 # The target unit_tests builds what carries the label unit.
 include_guard()
 find_package(GTest REQUIRED)
 add_custom_target(unit_tests)
 
 function(pleat_add_test)
-  cmake_parse_arguments(ARG "PROGRAM" "NAME;TIMEOUT;THREADS"
+  cmake_parse_arguments(ARG "PROGRAM;OPTIMISED" "NAME;TIMEOUT;THREADS"
                         "SOURCES;LABELS;LIBRARIES;RANKS;ENVIRONMENT" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_SOURCES OR NOT ARG_LABELS)
     message(FATAL_ERROR "pleat_add_test(${ARG_NAME}): NAME, SOURCES and LABELS are needed; "
@@ -27,7 +29,9 @@ function(pleat_add_test)
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE ${ARG_LIBRARIES} pleat_test_main pleat_warnings)
-  pleat_precompile(${target})
+  if(NOT ARG_OPTIMISED)
+    pleat_compile_as_test(${target})
+  endif()
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if("unit" IN_LIST ARG_LABELS)
@@ -44,6 +48,12 @@ function(pleat_add_test)
   foreach(ranks IN LISTS ARG_RANKS)
     pleat_register_test(${name} ${target} ${ranks})
   endforeach()
+endfunction()
+
+# What a test does itself need not be fast, so it is compiled quickly.
+function(pleat_compile_as_test target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  pleat_precompile(${target} pleat_test_main)
 endfunction()
 
 # The part of pleat_add_test that is done for each rank count; reads the caller's ARG_*.

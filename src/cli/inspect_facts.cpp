@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include <sys/stat.h>
 
@@ -105,6 +106,13 @@ const CheckpointFacts* RunFacts::newest_usable() const {
     }
   }
   return nullptr;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
 }
 
 Statistics statistics_of(io::ElementType type, std::span<const std::byte> bytes) {

@@ -57,6 +57,9 @@ struct RunFacts {
   const CheckpointFacts* newest_usable() const;
 };
 
+/// \brief A history is one text with a line for each job.
+std::vector<std::string> lines_of(const std::string& text);
+
 Statistics statistics_of(io::ElementType type, std::span<const std::byte> bytes);
 
 /// \brief Reads and verifies every byte.

@@ -3,7 +3,6 @@
 /// \brief The facts about checkpoints as JSON. Members have the names of the attributes that
 /// docs/checkpoints.md lists.
 #include <filesystem>
-#include <sstream>
 
 #include "inspect_text.hpp"
 #include "pleat/io/json.hpp"
@@ -16,13 +15,6 @@ using nlohmann::ordered_json;
 /// Whatever bytes a damaged file holds, the result is JSON.
 std::string dumped(const ordered_json& tree) {
   return tree.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
-ordered_json lines_of(const std::string& text) {
-  ordered_json lines = ordered_json::array();
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 ordered_json model_of(const plan::ModelConfig& model) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -41,13 +40,6 @@ void print_group(const CheckpointFacts& facts, TensorGroup group,
   if (!any) return;
   fmt::print("{:24} {}, {}\n", io::group_path(group), totals.text(),
              damaged == 0 ? "checksums verified" : fmt::format("{} DAMAGED", damaged));
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 /// The first job and the last ones, unless all are wanted.

@@ -12,7 +12,6 @@
 namespace pleat::model {
 namespace {
 
-using detail::flat;
 
 template <class T>
 class AllGatherDispatcher : public Dispatcher<T> {

@@ -69,7 +69,7 @@ class AllToAllDispatcher : public Dispatcher<T> {
                         const DeviceView<const A, 2>& weight_TK, Arena& scratch,
                         const DeviceView<A, 1>& weight_R) const override {
     const auto fill = [&](const DeviceView<A, 2>& weight_S1) {
-      const auto weight_S = detail::flat(weight_S1);
+      const auto weight_S = flat(weight_S1);
       if (padded_rows_ > 0) Kokkos::deep_copy(exec, weight_S, A(0));
       kernels::permute_values<A>(exec, record.permutation, weight_TK, weight_S);
     };
@@ -81,7 +81,7 @@ class AllToAllDispatcher : public Dispatcher<T> {
                       const DeviceView<const A, 1>& dweight_R, Arena& scratch,
                       const DeviceView<A, 2>& dweight_TK) const override {
     const auto use = [&](const DeviceView<const A, 2>& dweight_S1) {
-      kernels::unpermute_values<A>(exec, record.permutation, detail::flat(dweight_S1),
+      kernels::unpermute_values<A>(exec, record.permutation, flat(dweight_S1),
                                    dweight_TK);
     };
     const DeviceView<const A, 2> dweight_R1(dweight_R.data(), dweight_R.extent(0), 1);
@@ -137,7 +137,7 @@ class AllToAllDispatcher : public Dispatcher<T> {
     const ArenaScope scope(scratch);
     const auto segments_S3 = scratch.take<std::int64_t>(exchange_.segments(), 3);
     using Host = HostView<const std::int64_t, 1>;
-    Kokkos::deep_copy(exec, detail::flat(segments_S3),
+    Kokkos::deep_copy(exec, flat(segments_S3),
                       Host(routes.segments_S3.data(), routes.segments_S3.size()));
     Kokkos::deep_copy(exec, offsets_L1,
                       Host(routes.offsets_L1.data(), routes.offsets_L1.size()));

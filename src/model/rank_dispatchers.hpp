@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "pleat/model/dispatcher.hpp"
+#include "pleat/model/tensor_rows.hpp"
 
 namespace pleat::model {
 
@@ -25,12 +26,6 @@ std::unique_ptr<const Dispatcher<T>> make_all_gather_dispatcher(std::int64_t exp
                                                                 std::int64_t padded_rows);
 
 namespace detail {
-
-/// \brief The elements of a matrix, as communicators take them.
-template <class View>
-auto flat(const View& x_RD) {
-  return DeviceView<typename View::value_type, 1>(x_RD.data(), x_RD.size());
-}
 
 inline void run(const Meanwhile& meanwhile) {
   if (meanwhile) meanwhile();

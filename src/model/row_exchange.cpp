@@ -7,7 +7,6 @@
 
 namespace pleat::model {
 
-using detail::flat;
 
 namespace {
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/run_lock.hpp"
 
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -15,29 +13,10 @@
 #include <unistd.h>
 
 #include "pleat/base/error.hpp"
+#include "pleat/base/host.hpp"
 
 namespace pleat::train {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-/// "Slurm job 123"; empty outside of a batch system.
-std::string batch_job() {
-  constexpr std::array<std::array<const char*, 2>, 3> kVariables{{
-      {"SLURM_JOB_ID", "Slurm"},
-      {"PBS_JOBID", "PBS"},
-      {"FLUX_JOB_ID", "Flux"},
-  }};
-  for (const auto& [variable, system] : kVariables) {
-    const char* job = std::getenv(variable);
-    if (job != nullptr) return fmt::format("{} job {}", system, job);
-  }
-  return {};
-}
 
 /// "host node17, process 4242, Slurm job 991, since 2026-11-28 06:00:12 UTC".
 std::string this_process() {

@@ -74,8 +74,20 @@ def main(root):
         yield f"src/main.cpp has {lines} lines; commands belong to src/cli"
 
 
+def includes(root):
+    """A source includes its own header first, which then compiles alone."""
+    for path in sorted((root / "src").rglob("*.cpp")):
+        own = f"pleat/{module_of(root, path)}/{path.stem}.hpp"
+        if not (root / "include" / own).exists():
+            continue
+        first = re.search(r'^#include (.*)$', path.read_text(), re.MULTILINE)
+        if first is None or first.group(1) != f'"{own}"':
+            yield f"{path}: includes {own} not first"
+
+
 if __name__ == "__main__":
     rule, root = sys.argv[1], pathlib.Path(sys.argv[2])
-    findings = list({f.__name__: f for f in (layers, communicator, errors, main)}[rule](root))
+    rules = {f.__name__: f for f in (layers, communicator, errors, main, includes)}
+    findings = list(rules[rule](root))
     print("\n".join(findings) or "ok")
     sys.exit(bool(findings))

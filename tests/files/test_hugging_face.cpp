@@ -216,7 +216,8 @@ TEST(HuggingFace, AModelWithoutExpertsIsWrittenAsAllDense) {
     model.family = family;
     model.qkv_bias = family == plan::Family::kQwen2Moe;
     model.qk_norm = family == plan::Family::kQwen3Moe;
-    model.moe = plan::MoeConfig{.experts = 0};
+    model.moe = {};
+    model.moe.experts = 0;
     model.moe_layer.assign(model.moe_layer.size(), false);
     model.ffn = 64;
     const std::string text = hugging_face_config_text(model, ElementType::kF32, "");
@@ -225,7 +226,8 @@ TEST(HuggingFace, AModelWithoutExpertsIsWrittenAsAllDense) {
     EXPECT_EQ(again.ffn, 64);
   }
   ModelConfig mixtral = parse(published_mixtral()).model;
-  mixtral.moe = plan::MoeConfig{.experts = 0};
+  mixtral.moe = {};
+  mixtral.moe.experts = 0;
   mixtral.moe_layer.assign(mixtral.moe_layer.size(), false);
   mixtral.ffn = 64;
   EXPECT_THAT(message_of<InputError>(

@@ -12,8 +12,7 @@
 namespace pleat::train {
 
 /// \brief The line of this job: "2026-03-01T08:15:02Z from step 0 on 8 ranks of host nid001
-/// (job 4711), pipeline 1 ..., Pleat 0.1.0 ...". Times in UTC. The batch job comes from
-/// SLURM_JOB_ID, PBS_JOBID or FLUX_JOB_ID.
+/// (Slurm job 4711), pipeline 1 ..., Pleat 0.1.0 ...". Times in UTC.
 std::string history_line(std::int64_t first_step, const comm::GridShape& shape);
 
 /// \brief The history of the checkpoint that a job continues, and its own line.
