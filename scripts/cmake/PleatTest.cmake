@@ -50,9 +50,13 @@ function(pleat_add_test)
   endforeach()
 endfunction()
 
-# What a test does itself need not be fast, so it is compiled quickly.
+# What a test does itself need not be fast, so it is compiled quickly; undefined behaviour is
+# sought in what it tests.
 function(pleat_compile_as_test target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(PLEAT_SANITIZE)
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
   pleat_precompile(${target} pleat_test_main)
 endfunction()
 
@@ -74,6 +78,9 @@ function(pleat_register_test name target ranks)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
+  endif()
+  if(PLEAT_SANITIZE)
+    math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
   endif()
   add_test(NAME ${test} COMMAND ${command})
   math(EXPR processors "${ranks} * ${threads}")
