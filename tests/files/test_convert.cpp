@@ -226,4 +226,25 @@ TEST(Inspect, DamageIsNamedWithExitCodeTwo) {
 }
 
 }  // namespace
+TEST(Inspect, AModelFolderIsComparedWithItsConfig) {
+  const test::TemporaryFolder folder;
+  const std::string model = folder / "model";
+  std::filesystem::copy(test::golden("mixtral-tiny"), model);
+  EXPECT_THAT(run("inspect " + model).text,
+              HasSubstr("names and shapes of all tensors agree with it"));
+  std::string config = test::read_file(model + "/config.json");
+  const std::string vocabulary = "\"vocab_size\": 256";
+  ASSERT_NE(config.find(vocabulary), std::string::npos);
+  config.replace(config.find(vocabulary), vocabulary.size(), "\"vocab_size\": 255");
+  test::write_file(model + "/config.json", config);
+  const Outcome outcome = run("inspect " + model);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.text,
+              testing::AllOf(HasSubstr("353600 elements"), HasSubstr("PL0408"),
+                             HasSubstr("2 of 2 differences"),
+                             HasSubstr("'model.embed_tokens.weight' has shape [256, 64], "
+                                       "config.json says [255, 64]"),
+                             HasSubstr("'lm_head.weight' has shape [256, 64]")));
+}
+
 }  // namespace pleat::io
