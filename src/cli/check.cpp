@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +23,7 @@ struct CheckOptions {
   std::vector<std::string> overrides;
   std::string preset;
   std::int64_t sequence = 4096;
-  std::int64_t ranks = 1;
+  std::optional<std::int64_t> ranks;
   bool no_data = false;
 };
 
@@ -65,13 +68,38 @@ std::string balance_note(const train::RunConfig& config, const comm::GridShape& 
       micro_batches, data);
 }
 
-void check_deck(const CheckOptions& options) {
+/// The smallest number of ranks that both grids fill. Absurd degrees stay absurd: the
+/// grid refuses them.
+std::int64_t fewest_ranks(const plan::Mapping& mapping) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 21;  // the lcm of two fits
+  const std::int64_t attention = mapping.pipeline * mapping.context * mapping.tensor;
+  const std::int64_t moe = mapping.pipeline * mapping.expert * mapping.expert_tensor;
+  return std::lcm(std::min(attention, kMost), std::min(moe, kMost));
+}
+
+/// Those asked for, or of the job that this runs in, or as many as the deck needs.
+std::int64_t ranks_to_check(const CheckOptions& options, const train::RunConfig& config,
+                            const Runtime& runtime) {
+  if (options.ranks) return *options.ranks;
+  return runtime.ranks() > 1 ? runtime.ranks() : fewest_ranks(train::mapping_of(config));
+}
+
+std::string ranks_note(const CheckOptions& options, const Runtime& runtime,
+                       std::int64_t ranks) {
+  if (options.ranks || ranks == 1) return "";
+  if (runtime.ranks() > 1) return "  the ranks of this job; --ranks asks for others\n";
+  return "  the fewest ranks that the degrees of [parallel] allow; --ranks asks for "
+         "others\n";
+}
+
+void check_deck(const CheckOptions& options, const Runtime& runtime) {
   const train::RunConfig config = train::load_run_config(options.deck, options.overrides);
-  const comm::GridShape grid = train::grid_shape_of(config, options.ranks);
+  const std::int64_t ranks = ranks_to_check(options, config, runtime);
+  const comm::GridShape grid = train::grid_shape_of(config, ranks);
   std::string report = run_report(config) + shape_report(config.model) +
                        flop_report(config.model, config.batch.sequence) +
-                       grid_summary(grid) + balance_note(config, grid) +
-                       stage_report(config, grid) +
+                       grid_summary(grid) + ranks_note(options, runtime, ranks) +
+                       balance_note(config, grid) + stage_report(config, grid) +
                        memory_report(config.model, stage_requests(config, grid));
   if (!options.no_data) report += data_report(config);
   fmt::print("{}{}: no problems found\n", report, options.deck);
@@ -93,7 +121,7 @@ ExitCode run_check(const CheckOptions& options, const Runtime& runtime) {
                 "HINT: see 'pleat check --help'.");
   if (runtime.rank() != 0) return ExitCode::kDone;
   if (options.preset.empty()) {
-    check_deck(options);
+    check_deck(options, runtime);
   } else {
     check_preset(options);
   }
@@ -110,8 +138,10 @@ void add_check(CLI::App& program, Job& job) {
   command->add_option("deck", options->deck, "input deck (TOML)");
   command->add_option("overrides", options->overrides,
                       "section.key=value: replaces what the deck says");
-  command->add_option("--ranks", options->ranks, "ranks that the mapping has to fill")
-      ->capture_default_str();
+  command->add_option(
+      "--ranks", options->ranks,
+      "ranks that the mapping has to fill; without it those of mpirun, or "
+      "the fewest that fit the degrees of [parallel]");
   command->add_option("--preset", options->preset,
                       "a published model instead of a deck, e.g. mixtral-8x7b");
   command

@@ -67,6 +67,28 @@ std::string summary(const std::string& to, std::size_t tensors, std::int64_t byt
                      static_cast<double>(bytes) * 1e-6);
 }
 
+/// What else a model folder has: tokenizer, generation settings, licence, pictures.
+std::vector<std::string> other_files(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (entry.is_regular_file() && !is_model_file(name) && !name.starts_with('.'))
+      names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A checkpoint holds weights and config.json; users expect the rest to come back too.
+std::string left_behind(const std::string& folder) {
+  const std::vector<std::string> names = other_files(folder);
+  if (names.empty()) return "";
+  return fmt::format(
+      "\nnot part of a checkpoint: {}\n  copy what you need beside the "
+      "model when you convert back to Hugging Face",
+      fmt::join(names, ", "));
+}
+
 /// All tensors of the model, of the type that was asked for or that they come with.
 std::vector<io::TensorDeclaration> declare_tensors(const io::SafetensorsReader& reader,
                                                    const tensor::ParameterLayout& layout,
@@ -143,7 +165,8 @@ std::string convert_to_checkpoint(const ModelConversion& conversion) {
     total += static_cast<std::int64_t>(bytes.size());
   }
   writer.commit();
-  return summary(conversion.to, layout->parameters().size(), total);
+  return summary(conversion.to, layout->parameters().size(), total) +
+         left_behind(conversion.from);
 }
 
 std::string convert_to_hugging_face(const ModelConversion& conversion) {
@@ -158,7 +181,11 @@ std::string convert_to_hugging_face(const ModelConversion& conversion) {
       write_tensors(reader, entries, output.work_folder(), conversion.shard_bytes);
   io::write_durably(output.work_folder() + "/config.json", config);
   output.commit();
-  return summary(conversion.to, entries.size(), total);
+  const bool alone = other_files(conversion.to).empty();
+  return summary(conversion.to, entries.size(), total) +
+         (alone ? "\nno tokenizer and no generation_config.json: copy those of the "
+                  "original model or of the training data beside it"
+                : "");
 }
 
 std::string resolve_checkpoint(const std::string& path) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grid_report.hpp"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -94,21 +96,61 @@ struct Exchange {
   std::string what;
 };
 
+/// The tensor ranks with the same kv heads, where there are fewer heads than ranks.
+std::vector<std::int64_t> kv_copies(const train::RunConfig& config,
+                                    const comm::GridShape& grid, std::int64_t rank) {
+  if (config.model.kv_heads >= grid.degree(Axis::kTensor)) return {rank};
+  std::vector<std::int64_t> ranks;
+  const std::int64_t own = train::placement_of(config, grid, rank).kv_heads.first;
+  for (const std::int64_t other : grid.group(rank, {Axis::kTensor})) {
+    if (train::placement_of(config, grid, other).kv_heads.first == own)
+      ranks.push_back(other);
+  }
+  return ranks;
+}
+
+/// The ends of the pipeline, which both hold a tied embedding.
+std::vector<std::int64_t> tied_ends(const train::RunConfig& config,
+                                    const comm::GridShape& grid, std::int64_t rank) {
+  std::vector<std::int64_t> ends;
+  if (!config.model.tied) return ends;
+  for (const std::int64_t other : grid.group(rank, {Axis::kPipeline})) {
+    const model::Placement p = train::placement_of(config, grid, other);
+    if (p.has_embedding || p.has_head) ends.push_back(other);
+  }
+  const bool belongs = std::find(ends.begin(), ends.end(), rank) != ends.end();
+  return belongs ? ends : std::vector<std::int64_t>{};
+}
+
 std::vector<Exchange> attention_exchanges(const train::RunConfig& config,
                                           const comm::GridShape& grid, std::int64_t rank,
                                           const std::string& state) {
   const bool ring = config.parallel.context_exchange == plan::ContextExchange::kRing;
-  return {{"tensor", grid.group(rank, {Axis::kTensor}),
-           "rows gathered before, results scattered after"},
-          {"context", grid.group(rank, {Axis::kContext}),
-           ring ? "keys and values, in a ring" : "keys and values, all at once"},
-          {"context*tensor", grid.group(rank, {Axis::kContext, Axis::kTensor}),
-           "router statistics of a micro-batch"},
-          {"data*context", grid.group(rank, {Axis::kData, Axis::kContext}),
-           "gradients of attention, dense layers, embedding" + state},
-          {"data*context*tensor",
-           grid.group(rank, {Axis::kData, Axis::kContext, Axis::kTensor}),
-           "gradients of norms and router" + state}};
+  const bool moe = config.model.has_moe_layers();
+  const bool whole_step =
+      config.model.moe.auxiliary_scope == plan::AuxiliaryScope::kGlobalBatch;
+  std::vector<Exchange> list{
+      {"tensor", grid.group(rank, {Axis::kTensor}),
+       "rows gathered before, results scattered after"},
+      {"kv copies", kv_copies(config, grid, rank),
+       "gradients of the kv heads they share"},
+      {"context", grid.group(rank, {Axis::kContext}),
+       ring ? "keys and values, in a ring" : "keys and values, all at once"},
+      {"data", grid.group(rank, {Axis::kData}), "how many tokens carry loss"}};
+  if (moe && (!whole_step || config.model.moe.drop.capacity_factor > 0.0)) {
+    list.push_back({"context*tensor", grid.group(rank, {Axis::kContext, Axis::kTensor}),
+                    "router statistics of a micro-batch"});
+  }
+  list.push_back({"data*context", grid.group(rank, {Axis::kData, Axis::kContext}),
+                  "gradients of attention, dense layers, embedding" + state});
+  const std::string router = !moe ? "gradients of norms"
+                             : whole_step
+                                 ? "router statistics; gradients of norms and router"
+                                 : "gradients of norms and router";
+  list.push_back({"data*context*tensor",
+                  grid.group(rank, {Axis::kData, Axis::kContext, Axis::kTensor}),
+                  router + state});
+  return list;
 }
 
 std::vector<Exchange> moe_exchanges(const train::RunConfig& config,
@@ -131,7 +173,7 @@ std::vector<Exchange> moe_exchanges(const train::RunConfig& config,
 std::string exchange_lines(const std::vector<Exchange>& exchanges) {
   std::string text;
   for (const Exchange& exchange : exchanges) {
-    if (exchange.ranks.size() == 1) continue;
+    if (exchange.ranks.size() <= 1) continue;
     text += fmt::format("  {:<21} {}: {}\n", exchange.name, rank_list(exchange.ranks),
                         exchange.what);
   }
@@ -204,9 +246,15 @@ std::string rank_report(const train::RunConfig& config, const comm::GridShape& g
                                  coordinates(grid, rank, comm::kAttentionAxes),
                                  coordinates(grid, rank, comm::kMoeAxes));
   text += holdings(config, grid, rank) + pipeline_report(config, grid, rank) +
+          exchange_lines({{"tied embedding", tied_ends(config, grid, rank),
+                           "gradients of the embedding, which is also the head"}}) +
           exchange_lines(attention_exchanges(config, grid, rank, state));
   if (config.model.has_moe_layers())
     text += exchange_lines(moe_exchanges(config, grid, rank, state));
+  std::vector<std::int64_t> world(static_cast<std::size_t>(grid.ranks()));
+  std::iota(world.begin(), world.end(), 0);
+  text += exchange_lines(
+      {{"world", world, "losses, expert loads, gradient norm, whether to stop"}});
   return text;
 }
 

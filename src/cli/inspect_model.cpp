@@ -9,6 +9,7 @@
 #include "inspect_text.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/io/hugging_face.hpp"
+#include "pleat/model/parameters.hpp"
 
 namespace pleat::cli {
 
@@ -78,13 +79,15 @@ void inspect_safetensors(const std::string& path, const InspectOptions& options)
     fmt::print("  {:60} {:4} {:16}{}\n", entry.name, io::element_name(entry.type),
                shape_text(entry.shape), numbers);
   }
-  if (io::is_hugging_face_folder(path)) {
-    const io::HuggingFaceConfig config = io::read_hugging_face_config(path);
-    fmt::print("model                    {}\n", model_text(config.model));
-  }
   for (const std::string& file : reader.files())
     fmt::print("safetensors file         {}\n", file);
   fmt::print("tensors                  {}\n", totals.text());
+  if (!io::is_hugging_face_folder(path)) return;
+  const io::HuggingFaceConfig config = io::read_hugging_face_config(path);
+  fmt::print("model                    {}\n", model_text(config.model));
+  std::fflush(stdout);  // before the message, where both go to one place
+  io::check_hugging_face_tensors(reader, *model::parameter_layout(config.model));
+  fmt::print("config.json              names and shapes of all tensors agree with it\n");
 }
 
 void inspect_hdf5(const std::string& path) {

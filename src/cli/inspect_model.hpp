@@ -26,7 +26,8 @@ void inspect_checkpoint(const std::string& path, const InspectOptions& options);
 /// \return false where the folder has none \throws InputError PL0925 one is damaged
 bool inspect_run(const std::string& folder, const InspectOptions& options);
 
-/// \brief Prints the tensors of one file or of a model folder. \throws InputError PL04xx
+/// \brief Prints the tensors of one file or of a model folder, and compares those of a
+/// folder with its config.json. \throws InputError PL04xx
 void inspect_safetensors(const std::string& path, const InspectOptions& options);
 
 /// \brief Prints groups, data sets and attributes of any HDF5 file.

@@ -31,12 +31,12 @@ std::string without_trailing_slashes(std::string path) {
   return path;
 }
 
+}  // namespace
+
 bool is_model_file(const std::string& name) {
   return name == "config.json" || name == "model.safetensors.index.json" ||
          (name.starts_with("model") && name.ends_with(".safetensors"));
 }
-
-}  // namespace
 
 void require_free_file(const std::string& path, bool force) {
   PLEAT_REQUIRE(!fs::is_directory(path), InputError, "PL0920",

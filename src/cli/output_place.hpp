@@ -15,6 +15,10 @@ namespace pleat::cli {
 ///   cannot be written to
 void require_free_file(const std::string& path, bool force);
 
+/// \brief Whether a file of a model folder is one that `pleat convert` reads and writes:
+/// config.json, weights and their index.
+bool is_model_file(const std::string& name);
+
 /// \brief A folder that appears when it is complete.
 ///
 /// It is filled under a temporary name beside its place. Where the folder exists and is

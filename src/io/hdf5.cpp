@@ -30,12 +30,15 @@ std::string last_hdf5_error() {
   return text.empty() ? "no further details" : text;
 }
 
+void fail_read(const std::string& place, const char* what, const std::string& reason) {
+  PLEAT_FAIL(InputError, "PL0302",
+             "{}: cannot read {} (HDF5: {})\nHINT: the file is damaged, truncated or of "
+             "another kind; use another copy.",
+             place, what, reason);
+}
+
 std::int64_t check_read(std::int64_t result, const std::string& place, const char* what) {
-  PLEAT_REQUIRE(
-      result >= 0, InputError, "PL0302",
-      "{}: cannot read {} (HDF5: {})\nHINT: the file is damaged, truncated or of "
-      "another kind; use another copy.",
-      place, what, last_hdf5_error());
+  if (result < 0) fail_read(place, what, last_hdf5_error());
   return result;
 }
 

@@ -85,6 +85,28 @@ Hdf5Kind kind_of(std::int64_t type) {
   }
 }
 
+/// The filters that wrote the data set and that this HDF5 lacks, as "lzf (number 32000)".
+/// Asked for only when reading has failed: chunks may have been written without them.
+std::vector<std::string> missing_filters(std::int64_t dataset) {
+  const Hdf5Handle creation(H5Dget_create_plist(dataset), H5Pclose);
+  std::vector<std::string> missing;
+  const int filters = H5Pget_nfilters(creation.id());
+  for (int i = 0; i < filters; ++i) {
+    unsigned flags = 0;
+    std::size_t values = 0;
+    std::array<char, 80> name{};
+    const H5Z_filter_t number =
+        H5Pget_filter2(creation.id(), static_cast<unsigned>(i), &flags, &values, nullptr,
+                       name.size(), name.data(), nullptr);
+    if (number < 0 || H5Zfilter_avail(number) > 0) continue;
+    name.back() = '\0';
+    missing.push_back(fmt::format(
+        "{} (number {})", name[0] == '\0' ? "without a name" : name.data(), number));
+  }
+  H5Eclear2(H5E_DEFAULT);
+  return missing;
+}
+
 /// The box selected in a data set's space.
 struct Selection {
   Hdf5Handle file_space;
@@ -179,7 +201,16 @@ void Hdf5Dataset::transfer_in(std::int64_t memory_type, const tensor::Shape& off
                                 selection.file_space.id(), transfer.id(), values);
   PLEAT_REQUIRE(!out_of_range, InputError, "PL0304",
                 "{} ({}) holds a value that is out of range", place(), type_text());
-  check_read(result, place(), "the values");
+  if (result >= 0) return;
+  const std::string reason = detail::last_hdf5_error();
+  const std::vector<std::string> missing = missing_filters(handle_.id());
+  PLEAT_REQUIRE(
+      missing.empty(), InputError, "PL0314",
+      "{} is compressed with the filter {}, which this HDF5 library does not "
+      "have\nHINT: where the file can be read, rewrite it with gzip or without "
+      "a filter; or name the folder of the filter's plugin in HDF5_PLUGIN_PATH.",
+      place(), fmt::join(missing, ", "));
+  detail::fail_read(place(), "the values", reason);
 }
 
 void Hdf5Dataset::transfer_out(std::int64_t memory_type, const tensor::Shape& offset,

@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/durable_file.hpp"
@@ -126,25 +128,43 @@ void refuse_foreign_options(const Keys& keys, plan::Family family) {
                      "layer_types");
 }
 
+/// One fact under the keys at which it was found. Where they differ nothing says which of
+/// them the weights were made with.
+template <class T>
+T agreed(const Keys& keys, const std::vector<std::pair<std::string, T>>& found) {
+  const auto& [first, value] = found.front();
+  for (const auto& [key, other] : found) {
+    PLEAT_REQUIRE(other == value, InputError, "PL0410",
+                  "{}: '{}' is {}, but '{}' is {}\nHINT: remove the key that is wrong; "
+                  "the publisher's config.json tells.",
+                  keys.place(), first, value, key, other);
+  }
+  return value;
+}
+
 /// transformers 5 writes `rope_parameters`, earlier ones `rope_theta` and `rope_scaling`.
 double read_rope_theta(const Keys& keys) {
-  if (keys.has("rope_scaling")) {
-    const Keys scaling = keys.object("rope_scaling");
-    const std::string type =
-        scaling.text_or("rope_type", scaling.text_or("type", "default"));
-    keys.refuse_unless(type == "default", "rope_scaling");
+  std::vector<std::pair<std::string, double>> found;
+  if (keys.has("rope_theta")) found.emplace_back("rope_theta", keys.real("rope_theta"));
+  for (const std::string key : {"rope_parameters", "rope_scaling"}) {
+    if (!keys.has(key.c_str())) continue;
+    const Keys rope = keys.object(key.c_str());
+    const bool plain = rope.text_or("rope_type", "default") == "default" &&
+                       rope.text_or("type", "default") == "default" &&
+                       rope.real_or("partial_rotary_factor", 1.0) == 1.0;
+    keys.refuse_unless(plain, key.c_str());
+    if (rope.has("rope_theta"))
+      found.emplace_back(key + ".rope_theta", rope.real("rope_theta"));
   }
-  if (!keys.has("rope_parameters")) return keys.real("rope_theta");
-  const Keys rope = keys.object("rope_parameters");
-  keys.refuse_unless(rope.text_or("rope_type", "default") == "default",
-                     "rope_parameters");
-  keys.refuse_unless(rope.real_or("partial_rotary_factor", 1.0) == 1.0,
-                     "rope_parameters");
-  return rope.has("rope_theta") ? rope.real("rope_theta") : keys.real("rope_theta");
+  return found.empty() ? keys.real("rope_theta") : agreed(keys, found);
 }
 
 std::int64_t read_experts(const Keys& keys) {
-  return keys.integer(keys.has("num_experts") ? "num_experts" : "num_local_experts", 1);
+  std::vector<std::pair<std::string, std::int64_t>> found;
+  for (const char* key : {"num_experts", "num_local_experts"}) {
+    if (keys.has(key)) found.emplace_back(key, keys.integer(key, 1));
+  }
+  return found.empty() ? keys.integer("num_local_experts", 1) : agreed(keys, found);
 }
 
 void read_mixtral(const Keys& keys, plan::ModelConfig& model) {

@@ -8,13 +8,19 @@ namespace pleat::io {
 
 namespace {
 
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
 /// Files of tied models may repeat the embedding as the head, and old ones hold the
 /// rotary table; neither is a parameter.
 bool is_redundant(const SafetensorsReader& reader, const std::string& name) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
-  const std::string embedding = "model.embed_tokens.weight";
-  return name == "lm_head.weight" && reader.contains(embedding) &&
-         reader.read_raw(reader.at(name)) == reader.read_raw(reader.at(embedding));
+  return name == kHead && reader.contains(kEmbedding) &&
+         reader.read_raw(reader.at(name)) == reader.read_raw(reader.at(kEmbedding));
+}
+
+bool is_tied(const tensor::ParameterLayout& layout) {
+  return layout.contains(kEmbedding) && !layout.contains(kHead);
 }
 
 std::vector<std::string> differences(const SafetensorsReader& reader,
@@ -32,11 +38,39 @@ std::vector<std::string> differences(const SafetensorsReader& reader,
                                 fmt::join(parameter.global_shape, ", ")));
   }
   for (const SafetensorsEntry& entry : reader.entries()) {
-    if (!layout.contains(entry.name) && !is_redundant(reader, entry.name)) {
-      found.push_back(fmt::format("'{}' is not in the model", entry.name));
-    }
+    if (layout.contains(entry.name) || is_redundant(reader, entry.name)) continue;
+    const bool second_head = entry.name == kHead && is_tied(layout);
+    found.push_back(fmt::format("'{}' {}", entry.name,
+                                second_head ? "differs from the embedding to which "
+                                              "config.json ties the head"
+                                            : "is not in the model"));
   }
   return found;
+}
+
+/// The head is what config.json and files most often disagree about.
+std::string advice(const SafetensorsReader& reader,
+                   const tensor::ParameterLayout& layout) {
+  if (layout.contains(kHead) && !reader.contains(kHead)) {
+    return "without a head of its own a model uses its embedding as head: if this one "
+           "does, set \"tie_word_embeddings\": true in config.json; if not, the files "
+           "are "
+           "incomplete: download them again.";
+  }
+  if (is_tied(layout) && reader.contains(kHead)) {
+    return "if the model has a head of its own, set \"tie_word_embeddings\": false in "
+           "config.json.";
+  }
+  return "config.json and weights are of different models, or files are missing: "
+         "download "
+         "all files of the model again.";
+}
+
+std::string file_names(const SafetensorsReader& reader) {
+  const std::vector<std::string>& files = reader.files();
+  if (files.size() == 1) return fmt::format("'{}' does", files.front());
+  return fmt::format("'{}' and {} more shard{} do", files.front(), files.size() - 1,
+                     files.size() == 2 ? "" : "s");
 }
 
 /// Copies the box that this rank holds out of a whole tensor, row by row.
@@ -72,8 +106,9 @@ void check_hugging_face_tensors(const SafetensorsReader& reader,
   found.resize(std::min(all, kShown));
   PLEAT_FAIL(
       InputError, "PL0408",
-      "'{}' does not hold the tensors of its config.json; {} of {} differences:\n  {}",
-      reader.files().front(), found.size(), all, fmt::join(found, "\n  "));
+      "{} not hold the tensors of config.json; {} of {} difference{}:\n  {}\nHINT: {}",
+      file_names(reader), found.size(), all, all == 1 ? "" : "s",
+      fmt::join(found, "\n  "), advice(reader, layout));
 }
 
 template <class T>

@@ -168,6 +168,28 @@ std::map<std::string, std::string> parse_weight_map(const std::string& path) {
   return file_of;
 }
 
+/// All absent shards at once: downloads that broke off lack several.
+void require_shards(const std::string& folder, const std::string& index,
+                    const std::map<std::string, std::string>& file_of) {
+  std::map<std::string, std::vector<std::string>> missing;
+  for (const auto& [name, file] : file_of) {
+    if (!std::filesystem::exists(folder + "/" + file)) missing[file].push_back(name);
+  }
+  if (missing.empty()) return;
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> lines;
+  for (const auto& [file, names] : missing) {
+    if (lines.size() == kShown) break;
+    const bool one = names.size() == 1;
+    lines.push_back(fmt::format("'{}' with {} tensor{}: '{}'{}", file, names.size(),
+                                one ? "" : "s", names.front(), one ? "" : ", ..."));
+  }
+  PLEAT_FAIL(InputError, "PL0404",
+             "'{}' lists files that are missing beside it; {} of {}:\n  {}\n"
+             "HINT: download them into the same folder.",
+             index, lines.size(), missing.size(), fmt::join(lines, "\n  "));
+}
+
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::string& path) {
@@ -223,6 +245,7 @@ void SafetensorsReader::open_file(const std::string& path) {
 
 void SafetensorsReader::open_shards(const std::string& folder, const std::string& index) {
   const std::map<std::string, std::string> expected = parse_weight_map(index);
+  require_shards(folder, index, expected);
   std::map<std::string, std::size_t> shards;
   for (const auto& [name, file] : expected) shards.emplace(file, 0);
   for (auto& [file, number] : shards) {

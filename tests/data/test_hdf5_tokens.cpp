@@ -82,6 +82,15 @@ TEST(Hdf5Tokens, OddDatasetsOfH5pyAreRefused) {
   EXPECT_THROW(open("too_large"), InputError);
 }
 
+// tests/data/hdf5/lzf.h5 was written by h5py with compression="lzf", a filter that the
+// HDF5 library itself does not have.
+TEST(Hdf5Tokens, AMissingFilterIsNamed) {
+  const std::string path = PLEAT_TESTS_DIR "/data/hdf5/lzf.h5";
+  expect_input_error(
+      "PL0314", {"lzf.h5", "tokens", "lzf (number 32000)", "gzip", "HDF5_PLUGIN_PATH"},
+      [&] { io::open_token_data(hdf5_config(path), 4, 100, 1); });
+}
+
 /// A file with tokens 0, 1, 2, ... modulo 97 and whatever else the test adds.
 class Hdf5TokensFile : public testing::Test {
  protected:

@@ -169,6 +169,30 @@ TEST(Convert, ARunFolderMeansItsNewestCheckpoint) {
   expect_equal_tensors(test::golden("qwen3moe-tiny"), folder / "model");
 }
 
+TEST(Convert, FilesThatACheckpointDoesNotHoldAreNamed) {
+  const test::TemporaryFolder folder;
+  const std::string source = folder / "model";
+  std::filesystem::copy(test::golden("mixtral-tiny"), source);
+  for (const char* name : {"trace.h5", "golden.h5"})
+    std::filesystem::remove(source + "/" + name);
+  const Outcome bare = run("convert " + source + " " + (folder / "bare.h5"));
+  EXPECT_THAT(bare.text, testing::Not(HasSubstr("not part of a checkpoint")));
+  test::write_file(source + "/tokenizer.json", "{}");
+  test::write_file(source + "/generation_config.json", "{}");
+  const Outcome there = run("convert " + source + " " + (folder / "c.h5"));
+  EXPECT_EQ(there.code, 0);
+  EXPECT_THAT(there.text, HasSubstr("not part of a checkpoint: generation_config.json, "
+                                    "tokenizer.json\n"));
+  const Outcome back = run("convert " + (folder / "c.h5") + " " + (folder / "back"));
+  EXPECT_EQ(back.code, 0);
+  EXPECT_THAT(back.text, HasSubstr("no tokenizer and no generation_config.json"));
+  // They stay where the model is converted into its own folder.
+  const Outcome again = run("convert --force " + (folder / "c.h5") + " " + source);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.text, testing::Not(HasSubstr("no tokenizer")));
+  EXPECT_EQ(test::read_file(source + "/tokenizer.json"), "{}");
+}
+
 // Killed at any moment, the target is there in full or not at all.
 TEST(Convert, AKillLeavesNoHalfWrittenTarget) {
   const test::TemporaryFolder folder;
@@ -200,6 +224,27 @@ TEST(Inspect, ShowsAndVerifies) {
   const Outcome other = run("inspect " + test::golden("mixtral-tiny/golden.h5"));
   EXPECT_EQ(other.code, 0);
   EXPECT_THAT(other.text, HasSubstr("/forward/logits float64 [4, 32, 256]"));
+}
+
+TEST(Inspect, AModelFolderIsComparedWithItsConfig) {
+  const test::TemporaryFolder folder;
+  const std::string model = folder / "model";
+  std::filesystem::copy(test::golden("mixtral-tiny"), model);
+  EXPECT_THAT(run("inspect " + model).text,
+              HasSubstr("names and shapes of all tensors agree with it"));
+  std::string config = test::read_file(model + "/config.json");
+  const std::string vocabulary = "\"vocab_size\": 256";
+  ASSERT_NE(config.find(vocabulary), std::string::npos);
+  config.replace(config.find(vocabulary), vocabulary.size(), "\"vocab_size\": 255");
+  test::write_file(model + "/config.json", config);
+  const Outcome outcome = run("inspect " + model);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.text,
+              testing::AllOf(HasSubstr("353600 elements"), HasSubstr("PL0408"),
+                             HasSubstr("2 of 2 differences"),
+                             HasSubstr("'model.embed_tokens.weight' has shape [256, 64], "
+                                       "config.json says [255, 64]"),
+                             HasSubstr("'lm_head.weight' has shape [256, 64]")));
 }
 
 TEST(Inspect, DamageIsNamedWithExitCodeTwo) {

@@ -134,6 +134,29 @@ TEST(HuggingFace, WhatPleatDoesNotHaveIsRefused) {
   EXPECT_EQ(parse(inactive).model.layers, 32);
 }
 
+// Nothing says which of two values the weights were made with.
+TEST(HuggingFace, ContradictoryKeysAreRefused) {
+  const auto expect = [](const char* key, const json& value,
+                         const std::vector<std::string>& parts) {
+    json tree = published_mixtral();
+    tree[key] = value;
+    const std::string text = refusal(tree);
+    EXPECT_THAT(text, HasSubstr("PL0410")) << key;
+    for (const std::string& part : parts) EXPECT_THAT(text, HasSubstr(part));
+  };
+  const std::string top = "'rope_theta' is 1000000";
+  expect("rope_parameters", {{"rope_theta", 10000.0}},
+         {top, "'rope_parameters.rope_theta' is 10000\n"});
+  expect("rope_scaling", {{"type", "default"}, {"rope_theta", 500000.0}},
+         {top, "'rope_scaling.rope_theta' is 500000\n"});
+  expect("num_experts", 16, {"'num_experts' is 16", "'num_local_experts' is 8\n"});
+  json agreeing = published_mixtral();
+  agreeing["num_experts"] = 8;
+  agreeing["rope_parameters"] = {{"rope_theta", 1000000}, {"rope_type", "default"}};
+  EXPECT_EQ(parse(agreeing).model.moe.experts, 8);
+  EXPECT_EQ(parse(agreeing).model.rope_theta, 1e6);
+}
+
 TEST(HuggingFace, IllTypedValuesAreNamed) {
   for (const char* key : {"hidden_size", "num_hidden_layers", "vocab_size",
                           "num_local_experts", "rope_theta", "model_type"}) {
@@ -300,6 +323,41 @@ TEST(HuggingFace, MissingAndUnexpectedTensorsAreNamed) {
   EXPECT_THAT(text,
               HasSubstr("'model.norm.weight' has shape [64], config.json says [63]"));
   EXPECT_THAT(text, HasSubstr("'lm_head.weight' is not in the model"));
+}
+
+/// The tensors of mixtral-tiny, which has a head, but for those that are left out.
+std::shared_ptr<tensor::ParameterLayout> layout_without(const SafetensorsReader& reader,
+                                                        const std::string& left_out) {
+  auto layout = std::make_shared<tensor::ParameterLayout>();
+  for (const SafetensorsEntry& entry : reader.entries()) {
+    if (entry.name == left_out) continue;
+    layout->add_block(0, {test::parameter(entry.name, entry.shape)});
+  }
+  layout->finalize();
+  return layout;
+}
+
+TEST(HuggingFace, TheHeadMayBeMissingOfTiedModelsOnly) {
+  const SafetensorsReader headless(test::golden("mixtral-tiny-noaux"));
+  ASSERT_FALSE(headless.contains("lm_head.weight"));
+  const auto tied = layout_of(headless);
+  const auto untied = layout_of(headless);
+  tied->finalize();
+  check_hugging_face_tensors(headless, *tied);
+  untied->add_block(0, {test::parameter("lm_head.weight", {256, 64})});
+  untied->finalize();
+  EXPECT_THAT(
+      message_of<InputError>([&] { check_hugging_face_tensors(headless, *untied); }),
+      testing::AllOf(
+          HasSubstr("PL0408: '" + headless.files().front() + "' does not hold"),
+          HasSubstr("'lm_head.weight' is missing\nHINT: "),
+          HasSubstr("\"tie_word_embeddings\": true")));
+  const SafetensorsReader with_head(test::golden("mixtral-tiny"));
+  const auto without = layout_without(with_head, "lm_head.weight");
+  EXPECT_THAT(
+      message_of<InputError>([&] { check_hugging_face_tensors(with_head, *without); }),
+      testing::AllOf(HasSubstr("'lm_head.weight' differs from the embedding"),
+                     HasSubstr("\"tie_word_embeddings\": false")));
 }
 
 // Random damage to a config: a model within bounds, or an InputError.

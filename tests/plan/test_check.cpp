@@ -13,19 +13,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/mpiexec.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Outcome {
   int exit_code = -1;
   std::string text;  ///< stdout and stderr
 };
 
-Outcome pleat(const std::string& arguments) {
-  const std::string command = std::string(PLEAT_PROGRAM) + " " + arguments + " 2>&1";
+/// \param launcher  "mpiexec -n N ..." or nothing
+Outcome pleat(const std::string& arguments, const std::string& launcher = "") {
+  const std::string command = launcher + " " + PLEAT_PROGRAM + " " + arguments + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome;
   std::array<char, 4096> buffer{};
@@ -114,6 +118,29 @@ TEST_F(Check, MappingHasToFillTheRanks) {
   EXPECT_EQ(two.exit_code, 0) << two.text;
   EXPECT_THAT(two.text,
               HasSubstr("1 micro-batches do not divide evenly over 2 data ranks"));
+}
+
+TEST_F(Check, WithoutARankCountTheDegreesSayHowMany) {
+  const std::string deck = "check " + deck_ + " batch.global=12 parallel.tensor=2";
+  const Outcome alone = pleat(deck + " parallel.context=2 parallel.expert=8");
+  EXPECT_EQ(alone.exit_code, 0) << alone.text;
+  EXPECT_THAT(alone.text, AllOf(HasSubstr("mapping: 8 ranks\n"), HasSubstr("data 2 "),
+                                HasSubstr("the fewest ranks that the degrees")));
+  const Outcome asked = pleat(deck + " --ranks 6");
+  EXPECT_THAT(asked.text, AllOf(HasSubstr("mapping: 6 ranks\n"), HasSubstr("data 3 "),
+                                Not(HasSubstr("fewest"))));
+  EXPECT_THAT(pleat("check " + deck_).text, Not(HasSubstr("fewest")));
+}
+
+TEST_F(Check, UnderMpirunTheRanksAreThoseOfTheJob) {
+  const std::string deck = "check " + deck_ + " batch.global=12 parallel.tensor=2";
+  const Outcome four = pleat(deck, pleat::test::mpiexec(4));
+  EXPECT_EQ(four.exit_code, 0) << four.text;
+  EXPECT_THAT(four.text, AllOf(HasSubstr("mapping: 4 ranks\n"), HasSubstr("data 2 "),
+                               HasSubstr("the ranks of this job")));
+  EXPECT_THAT(pleat(deck + " --ranks 8", pleat::test::mpiexec(4)).text,
+              HasSubstr("mapping: 8 ranks\n"));
+  EXPECT_EQ(pleat(deck, pleat::test::mpiexec(3)).exit_code, 2);
 }
 
 TEST_F(Check, EachStageHasItsMemory) {

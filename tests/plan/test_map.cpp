@@ -74,6 +74,38 @@ TEST_F(MapTest, EightRanksByHand) {
                     HasSubstr("experts 40 to 47 of 64; all 64 ffn columns")));
 }
 
+// All groups of comm::GroupName that have more than one rank, and the two that are cut
+// out of a group: copies of kv heads and the ends of a pipeline with a tied embedding.
+TEST_F(MapTest, EveryGroupThatExchangesIsNamed) {
+  const std::string mapping =
+      "--ranks 64 --rank 5 parallel.pipeline=2 parallel.context=2 parallel.tensor=8 "
+      "parallel.expert=4 parallel.expert_tensor=4 ";
+  const std::string text = map(mapping + "model.tied=true");
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("  pipeline              from none, to 37:"),
+                    HasSubstr("  tied embedding        5, 37:"),
+                    HasSubstr("  tensor                0, 1, ..., 7 (8 ranks):"),
+                    HasSubstr("  kv copies             4, 5:"),
+                    HasSubstr("  context               5, 13:"),
+                    HasSubstr("  data                  5, 21: how many tokens"),
+                    HasSubstr("  context*tensor        0, 1, ..., 15 (16 ranks):"),
+                    HasSubstr("  data*context          5, 13, 21, 29:"),
+                    HasSubstr("  data*context*tensor   0, 1, ..., 31 (32 ranks):")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("  expert                1, 5, 9, 13:"),
+                    HasSubstr("  expert_tensor         4, 5, 6, 7:"),
+                    HasSubstr("  expert*expert_tensor  0, 1, ..., 15 (16 ranks):"),
+                    HasSubstr("  expert_data           5, 21:"),
+                    HasSubstr("  world                 0, 1, ..., 63 (64 ranks):")));
+  const std::string global = map(mapping + "moe.aux_loss.scope=global_batch");
+  EXPECT_THAT(global, AllOf(Not(HasSubstr("context*tensor        0, 1, ..., 15")),
+                            Not(HasSubstr("tied")),
+                            HasSubstr("(32 ranks): router statistics; gradients")));
+  // A rank by itself talks to nobody.
+  EXPECT_THAT(map("--ranks 1"),
+              AllOf(Not(HasSubstr("world")), Not(HasSubstr("tokens carry loss"))));
+}
+
 TEST_F(MapTest, NeighboursInThePipeline) {
   const std::string plain = map("--ranks 8 --rank 1 parallel.pipeline=4");
   EXPECT_THAT(plain, AllOf(HasSubstr("from none, to 3:"),

@@ -14,6 +14,9 @@ namespace pleat::io::detail {
 
 /// \brief The innermost message of HDF5's error stack, which is then cleared.
 std::string last_hdf5_error();
+/// \brief Throws PL0302. \param reason  in the words of HDF5
+[[noreturn]] void fail_read(const std::string& place, const char* what,
+                            const std::string& reason);
 /// \brief Returns the result of a call, or throws PL0302 / PL0303 where it is negative.
 std::int64_t check_read(std::int64_t result, const std::string& place, const char* what);
 std::int64_t check_write(std::int64_t result, const std::string& place, const char* what);

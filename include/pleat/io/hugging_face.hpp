@@ -28,7 +28,7 @@ bool is_hugging_face_folder(const std::string& path);
 /// \throws InputError PL0406 unreadable or ill-typed, PL0407 a family or an option
 /// (sliding
 ///   window, rope scaling, attention bias, another activation, ...) that Pleat does not
-///   have
+///   have, PL0410 two keys that say the same thing differently
 HuggingFaceConfig read_hugging_face_config(const std::string& folder);
 /// \brief The same from the text. \param place  for messages
 HuggingFaceConfig parse_hugging_face_config(const std::string& text,
@@ -42,7 +42,8 @@ std::string hugging_face_config_text(const plan::ModelConfig& model, ElementType
                                      const std::string& original);
 
 /// \brief Checks that the files hold exactly the model's tensors in its shapes.
-/// \throws InputError PL0408 names the first that are missing, unexpected or misshapen
+/// \throws InputError PL0408 names the first that are missing, unexpected or misshapen,
+///   the files, and what to do
 void check_hugging_face_tensors(const SafetensorsReader& reader,
                                 const tensor::ParameterLayout& layout);
 
