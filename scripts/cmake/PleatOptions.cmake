@@ -8,7 +8,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 finds overlaps and overruns in std::string where there are none (its bug 105651).
   # What a unity build includes looks like headers, whose types are other sources' too.
   target_compile_options(pleat_warnings INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-array-bounds -Wno-subobject-linkage>)
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
+                                 -Wno-subobject-linkage>)
 endif()
 
 # nvcc's front end does not know all the intrinsics that -march=native brings in.
