@@ -36,25 +36,32 @@ std::size_t bytes_of(Element element) {
 }
 
 Communicator::Communicator(std::string label, int rank, int size,
-                           std::unique_ptr<detail::Backend> backend)
-    : label_(std::move(label)), rank_(rank), size_(size), backend_(std::move(backend)) {}
+                           std::unique_ptr<detail::HostBackend> host,
+                           std::unique_ptr<detail::Backend> device)
+    : label_(std::move(label)),
+      rank_(rank),
+      size_(size),
+      host_(std::move(host)),
+      device_(std::move(device)) {}
 
 Communicator::~Communicator() = default;
 
 std::unique_ptr<Communicator> make_self_communicator(const std::string& label) {
-  return std::make_unique<Communicator>(label, 0, 1, nullptr);
+  return std::make_unique<Communicator>(label, 0, 1, nullptr, nullptr);
 }
 
 void Communicator::barrier() {
   if (size_ == 1) return;
   const WaitScope scope(*waiting_, "barrier");
-  backend_->barrier();
+  host_->barrier();
 }
 
 std::unique_ptr<Communicator> Communicator::split(int colour, const std::string& label) {
   if (size_ == 1) return make_self_communicator(label);
   const WaitScope scope(*waiting_, "split");
-  return backend_->split(colour, label);
+  return adopt_mpi_communicator(
+      host_->split(colour), label,
+      {.kind = device_ ? BackendKind::kNccl : BackendKind::kMpi, .messages = false});
 }
 
 void Communicator::check_total(Counts counts, std::size_t whole) const {
@@ -86,55 +93,55 @@ Pending Communicator::shown(Pending pending, Exchange exchange) const {
   return std::move(pending).shown_in(waiting_, exchange_name(exchange));
 }
 
-Pending Communicator::reduce_host(void* data, std::size_t count, Element element,
+Pending Communicator::reduce_through(detail::Backend& backend, void* data, std::size_t count, Element element,
                                   Reduction reduction) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kAllReduce, 2.0 * (size_ - 1) * n / size_);
-  return shown(backend_->all_reduce(data, count, element, reduction), Exchange::kAllReduce);
+  return shown(backend.all_reduce(data, count, element, reduction), Exchange::kAllReduce);
 }
 
-Pending Communicator::broadcast_host(void* data, std::size_t count, Element element,
+Pending Communicator::broadcast_through(detail::Backend& backend, void* data, std::size_t count, Element element,
                                      int root) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kBroadcast, (size_ - 1) * n / size_);
-  return shown(backend_->broadcast(data, count, element, root), Exchange::kBroadcast);
+  return shown(backend.broadcast(data, count, element, root), Exchange::kBroadcast);
 }
 
-Pending Communicator::gather_host(void* out, Counts counts, Element element) {
+Pending Communicator::gather_through(detail::Backend& backend, void* out, Counts counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllGather, (size_ - 1) * bytes(counts[mine], element));
-  return shown(backend_->all_gather(out, counts, element), Exchange::kAllGather);
+  return shown(backend.all_gather(out, counts, element), Exchange::kAllGather);
 }
 
-Pending Communicator::scatter_host(const void* in, void* out, Counts counts,
+Pending Communicator::scatter_through(detail::Backend& backend, const void* in, void* out, Counts counts,
                                    Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kReduceScatter, bytes(sum(counts) - counts[mine], element));
-  return shown(backend_->reduce_scatter(in, out, counts, element), Exchange::kReduceScatter);
+  return shown(backend.reduce_scatter(in, out, counts, element), Exchange::kReduceScatter);
 }
 
-Pending Communicator::exchange_host(const void* in, Counts send_counts, void* out,
+Pending Communicator::exchange_through(detail::Backend& backend, const void* in, Counts send_counts, void* out,
                                     Counts recv_counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllToAll,
                 bytes(sum(send_counts) - send_counts[mine], element));
-  return shown(backend_->all_to_all(in, send_counts, out, recv_counts, element),
+  return shown(backend.all_to_all(in, send_counts, out, recv_counts, element),
                Exchange::kAllToAll);
 }
 
-Pending Communicator::send_host(const void* data, std::size_t count, Element element,
+Pending Communicator::send_through(detail::Backend& backend, const void* data, std::size_t count, Element element,
                                 int to, int tag) {
   PLEAT_ASSERT(to >= 0 && to < size_ && to != rank_, "member {} of {} sends to {}", rank_,
                size_, to);
   count_traffic(Exchange::kSend, bytes(static_cast<std::int64_t>(count), element));
-  return shown(backend_->send(data, count, element, to, tag), Exchange::kSend);
+  return shown(backend.send(data, count, element, to, tag), Exchange::kSend);
 }
 
-Pending Communicator::receive_host(void* data, std::size_t count, Element element,
+Pending Communicator::receive_through(detail::Backend& backend, void* data, std::size_t count, Element element,
                                    int from, int tag) {
   PLEAT_ASSERT(from >= 0 && from < size_ && from != rank_,
                "member {} of {} receives from {}", rank_, size_, from);
-  return backend_->receive(data, count, element, from, tag).shown_in(waiting_, "receive");
+  return backend.receive(data, count, element, from, tag).shown_in(waiting_, "receive");
 }
 
 }  // namespace pleat::comm

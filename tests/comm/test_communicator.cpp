@@ -175,6 +175,14 @@ TEST(Communicator, MoreThanMpiCanCountIsRefused) {
   EXPECT_EQ(id_of([&] { group->all_to_all_v(in_M, counts, in_M, counts); }), "PL0803");
 }
 
+// A build for a GPU may have NCCL.
+TEST(BackendChoice, WithoutNcclOnlyMpi) {
+  if (!std::is_same_v<MemSpace, Kokkos::HostSpace>) GTEST_SKIP() << "for builds without a GPU";
+  EXPECT_EQ(choose_backend(BackendKind::kAuto, test::world()), BackendKind::kMpi);
+  EXPECT_EQ(choose_backend(BackendKind::kMpi, test::world()), BackendKind::kMpi);
+  EXPECT_EQ(id_of([] { choose_backend(BackendKind::kNccl, test::world()); }), "PL0805");
+}
+
 TEST(Communicator, FailedCallsThrowWithThePlace) {
   const auto failing = [] { PLEAT_CHECK_MPI(MPI_ERR_RANK); };
   try {
