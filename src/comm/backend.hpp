@@ -19,6 +19,8 @@
 namespace pleat::comm {
 namespace detail {
 
+bool all_alike(std::span<const std::int64_t> counts);
+
 /// \brief Moves data in one kind of memory.
 class Backend {
  public:

@@ -35,11 +35,6 @@ MPI_Op mpi_operation(Reduction reduction) {
   return reduction == Reduction::kSum ? MPI_SUM : MPI_MAX;
 }
 
-bool all_alike(std::span<const std::int64_t> counts) {
-  return std::all_of(counts.begin(), counts.end(),
-                     [&](std::int64_t count) { return count == counts.front(); });
-}
-
 /// Starts `start(pointer, count, &request)` for pieces whose counts fit into MPI's int.
 template <class Byte, class Start>
 std::shared_ptr<MpiOperation> in_pieces(Byte* data, std::size_t count, Element element,

@@ -5,7 +5,6 @@
 #ifdef PLEAT_HAVE_NCCL
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -156,11 +155,6 @@ Pending NcclBackend::broadcast(void* data, std::size_t count, Element element, i
   });
 }
 
-bool alike(std::span<const std::int64_t> counts) {
-  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) ==
-         counts.end();
-}
-
 /// Calls `part(member, count, place in bytes)` for the parts that are not empty.
 template <class Part>
 void for_each_part(std::span<const std::int64_t> counts, Element element,
@@ -196,7 +190,7 @@ Pending NcclBackend::all_gather(void* out, Counts counts, Element element) {
     others += count;
   });
   if (others == 0) return {};
-  if (alike(counts)) {
+  if (all_alike(counts)) {
     return all_->start([&] {
       all_->check(ncclAllGather(first + static_cast<std::size_t>(rank_) * own *
                                             bytes_of(element),
@@ -266,7 +260,7 @@ Pending NcclBackend::reduce_scatter(const void* in, void* out, Counts counts,
     return {};
   if (element == Element::kBf16) return reduce_scatter_bf16(in, out, counts);
   const ncclDataType_t type = nccl_type(element);
-  if (alike(counts)) {
+  if (all_alike(counts)) {
     return all_->start([&] {
       all_->check(ncclReduceScatter(in, out, static_cast<std::size_t>(counts.front()), type,
                                     ncclSum, all_->comm(), all_->stream()),

@@ -2,6 +2,7 @@
 /// \file
 /// \brief Groups, their traffic, and what they refuse. Collectives: test_collectives.cpp.
 
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>

@@ -94,7 +94,7 @@ class Communicator {
   /// \brief The sum or maximum of a single value.
   template <class T>
   T all_reduce_value(T value, Reduction reduction) {
-    if (size_ > 1) reduce_through(*host_, &value, 1, element_of<T>(), reduction).wait();
+    if (size_ > 1) reduce_through(Memory::kHost, &value, 1, element_of<T>(), reduction).wait();
     return value;
   }
 
@@ -152,6 +152,7 @@ class Communicator {
 
  private:
   using Counts = std::span<const std::int64_t>;
+  enum class Memory { kHost, kDevice };
 
   template <class In, class Out>
   Pending gather_views(const In& in_N, const Out& out_M, Counts counts);
@@ -164,20 +165,21 @@ class Communicator {
     return device_ && (std::is_same_v<typename Views::memory_space, MemSpace> && ...);
   }
 
-  // The same operations on memory: checked, counted and handed to a back end.
-  Pending reduce_through(detail::Backend& backend, void* data, std::size_t count,
+  detail::Backend& backend(Memory memory) const;
+  // The same operations on memory: checked, counted and handed to its back end.
+  Pending reduce_through(Memory memory, void* data, std::size_t count,
                          Element element, Reduction reduction);
-  Pending broadcast_through(detail::Backend& backend, void* data, std::size_t count,
+  Pending broadcast_through(Memory memory, void* data, std::size_t count,
                             Element element, int root);
-  Pending gather_through(detail::Backend& backend, void* out, Counts counts,
+  Pending gather_through(Memory memory, void* out, Counts counts,
                          Element element);
-  Pending scatter_through(detail::Backend& backend, const void* in, void* out,
+  Pending scatter_through(Memory memory, const void* in, void* out,
                           Counts counts, Element element);
-  Pending exchange_through(detail::Backend& backend, const void* in, Counts send_counts,
+  Pending exchange_through(Memory memory, const void* in, Counts send_counts,
                            void* out, Counts recv_counts, Element element);
-  Pending send_through(detail::Backend& backend, const void* data, std::size_t count,
+  Pending send_through(Memory memory, const void* data, std::size_t count,
                        Element element, int to, int tag);
-  Pending receive_through(detail::Backend& backend, void* data, std::size_t count,
+  Pending receive_through(Memory memory, void* data, std::size_t count,
                           Element element, int from, int tag);
 
   // Both throw InternalError PL0100 unless there is a count for each member and the views

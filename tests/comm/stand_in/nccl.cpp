@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -32,7 +34,6 @@ struct StandInComm {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Shared = std::shared_ptr<StandInComm>;
 
 struct Operation {
   struct Sent {

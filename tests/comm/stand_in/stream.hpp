@@ -5,6 +5,7 @@
 /// \brief The stand-in's streams: a thread that works through a queue, late on purpose, so
 /// that whoever does not wait reads what was there before.
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
