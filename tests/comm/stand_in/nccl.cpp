@@ -275,6 +275,11 @@ Operation everyone_to_all(const StandInComm& comm, const void* in, std::size_t b
 
 }  // namespace
 
+/// In place of MPI's own: the streams send from threads of their own.
+extern "C" int MPI_Init_thread(int* argc, char*** argv, int, int* provided) {
+  return PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided);
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   int rank = 0;
   int ranks = 1;
