@@ -51,10 +51,11 @@ class HostBackend : public Backend {
   virtual MPI_Comm split(int colour) = 0;
 };
 
-/// \brief NCCL or RCCL among `members`, which is read here only. Operations begin after the
-/// work that ExecSpace has queued; wait() queues: later work of ExecSpace comes after the
-/// exchange. Collective. \param messages  whether the members send() to their neighbours
-/// \throws InternalError PL0811, PL0812, and PL0100 where it is not compiled in
+/// \brief NCCL or RCCL among `members`, which is read here only. Operations begin after
+/// the work that ExecSpace has queued; wait() queues: later work of ExecSpace comes after
+/// the exchange. Collective. \param messages  whether the members send() to their
+/// neighbours \throws InternalError PL0811, PL0812, and PL0100 where it is not compiled
+/// in
 std::unique_ptr<Backend> make_nccl_backend(MPI_Comm members, const std::string& label,
                                            bool messages);
 

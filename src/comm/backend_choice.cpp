@@ -48,9 +48,12 @@ bool ranks_share_a_device(MPI_Comm world) {
 
 const char* backend_name(BackendKind kind) {
   switch (kind) {
-    case BackendKind::kAuto: return "auto";
-    case BackendKind::kMpi: return "mpi";
-    case BackendKind::kNccl: return "nccl";
+    case BackendKind::kAuto:
+      return "auto";
+    case BackendKind::kMpi:
+      return "mpi";
+    case BackendKind::kNccl:
+      return "nccl";
   }
   PLEAT_FAIL(InternalError, "PL0100", "unknown back end");
 }
@@ -67,9 +70,10 @@ BackendKind choose_backend(BackendKind wanted, MPI_Comm world) {
   if (ranks == 1 || !(must || (wanted == BackendKind::kAuto && kHasNccl && kOnGpu)))
     return BackendKind::kMpi;
   const bool shared = ranks_share_a_device(world);
-  PLEAT_REQUIRE(!must || !shared, InputError, "PL0806",
-                "parallel.backend = \"nccl\", but several ranks of a node use the same GPU\n"
-                "HINT: start one rank per GPU, or set parallel.backend = \"mpi\".");
+  PLEAT_REQUIRE(
+      !must || !shared, InputError, "PL0806",
+      "parallel.backend = \"nccl\", but several ranks of a node use the same GPU\n"
+      "HINT: start one rank per GPU, or set parallel.backend = \"mpi\".");
   return shared ? BackendKind::kMpi : BackendKind::kNccl;
 }
 

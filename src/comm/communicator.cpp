@@ -104,35 +104,39 @@ detail::Backend& Communicator::backend(Memory memory) const {
   return *host_;
 }
 
-Pending Communicator::reduce_through(Memory memory, void* data, std::size_t count, Element element,
-                                  Reduction reduction) {
+Pending Communicator::reduce_through(Memory memory, void* data, std::size_t count,
+                                     Element element, Reduction reduction) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kAllReduce, 2.0 * (size_ - 1) * n / size_);
-  return shown(backend(memory).all_reduce(data, count, element, reduction), Exchange::kAllReduce);
+  return shown(backend(memory).all_reduce(data, count, element, reduction),
+               Exchange::kAllReduce);
 }
 
-Pending Communicator::broadcast_through(Memory memory, void* data, std::size_t count, Element element,
-                                     int root) {
+Pending Communicator::broadcast_through(Memory memory, void* data, std::size_t count,
+                                        Element element, int root) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kBroadcast, (size_ - 1) * n / size_);
-  return shown(backend(memory).broadcast(data, count, element, root), Exchange::kBroadcast);
+  return shown(backend(memory).broadcast(data, count, element, root),
+               Exchange::kBroadcast);
 }
 
-Pending Communicator::gather_through(Memory memory, void* out, Counts counts, Element element) {
+Pending Communicator::gather_through(Memory memory, void* out, Counts counts,
+                                     Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllGather, (size_ - 1) * bytes(counts[mine], element));
   return shown(backend(memory).all_gather(out, counts, element), Exchange::kAllGather);
 }
 
-Pending Communicator::scatter_through(Memory memory, const void* in, void* out, Counts counts,
-                                   Element element) {
+Pending Communicator::scatter_through(Memory memory, const void* in, void* out,
+                                      Counts counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kReduceScatter, bytes(sum(counts) - counts[mine], element));
-  return shown(backend(memory).reduce_scatter(in, out, counts, element), Exchange::kReduceScatter);
+  return shown(backend(memory).reduce_scatter(in, out, counts, element),
+               Exchange::kReduceScatter);
 }
 
-Pending Communicator::exchange_through(Memory memory, const void* in, Counts send_counts, void* out,
-                                    Counts recv_counts, Element element) {
+Pending Communicator::exchange_through(Memory memory, const void* in, Counts send_counts,
+                                       void* out, Counts recv_counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllToAll,
                 bytes(sum(send_counts) - send_counts[mine], element));
@@ -140,19 +144,21 @@ Pending Communicator::exchange_through(Memory memory, const void* in, Counts sen
                Exchange::kAllToAll);
 }
 
-Pending Communicator::send_through(Memory memory, const void* data, std::size_t count, Element element,
-                                int to, int tag) {
+Pending Communicator::send_through(Memory memory, const void* data, std::size_t count,
+                                   Element element, int to, int tag) {
   PLEAT_ASSERT(to >= 0 && to < size_ && to != rank_, "member {} of {} sends to {}", rank_,
                size_, to);
   count_traffic(Exchange::kSend, bytes(static_cast<std::int64_t>(count), element));
   return shown(backend(memory).send(data, count, element, to, tag), Exchange::kSend);
 }
 
-Pending Communicator::receive_through(Memory memory, void* data, std::size_t count, Element element,
-                                   int from, int tag) {
+Pending Communicator::receive_through(Memory memory, void* data, std::size_t count,
+                                      Element element, int from, int tag) {
   PLEAT_ASSERT(from >= 0 && from < size_ && from != rank_,
                "member {} of {} receives from {}", rank_, size_, from);
-  return backend(memory).receive(data, count, element, from, tag).shown_in(waiting_, "receive");
+  return backend(memory)
+      .receive(data, count, element, from, tag)
+      .shown_in(waiting_, "receive");
 }
 
 }  // namespace pleat::comm

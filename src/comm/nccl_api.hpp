@@ -25,7 +25,8 @@ using GpuStream = PLEAT_GPU(Stream_t);
 using GpuEvent = PLEAT_GPU(Event_t);
 using GpuError = PLEAT_GPU(Error_t);
 
-/// \brief The stream on which ExecSpace() queues; in the stand-in null, which is the host.
+/// \brief The stream on which ExecSpace() queues; in the stand-in null, which is the
+/// host.
 inline GpuStream exec_stream() {
 #if defined(KOKKOS_ENABLE_CUDA)
   return ExecSpace().cuda_stream();

@@ -16,12 +16,18 @@ namespace {
 
 ncclDataType_t nccl_type(Element element) {
   switch (element) {
-    case Element::kByte: return ncclUint8;
-    case Element::kInt32: return ncclInt32;
-    case Element::kInt64: return ncclInt64;
-    case Element::kBf16: return ncclBfloat16;
-    case Element::kFloat: return ncclFloat32;
-    case Element::kDouble: return ncclFloat64;
+    case Element::kByte:
+      return ncclUint8;
+    case Element::kInt32:
+      return ncclInt32;
+    case Element::kInt64:
+      return ncclInt64;
+    case Element::kBf16:
+      return ncclBfloat16;
+    case Element::kFloat:
+      return ncclFloat32;
+    case Element::kDouble:
+      return ncclFloat64;
   }
   PLEAT_FAIL(InternalError, "PL0100", "unknown element type");
 }
@@ -192,11 +198,10 @@ Pending NcclBackend::all_gather(void* out, Counts counts, Element element) {
   if (others == 0) return {};
   if (all_alike(counts)) {
     return all_->start([&] {
-      all_->check(ncclAllGather(first + static_cast<std::size_t>(rank_) * own *
-                                            bytes_of(element),
-                                out, own, nccl_type(element), all_->comm(),
-                                all_->stream()),
-                  "ncclAllGather");
+      all_->check(
+          ncclAllGather(first + static_cast<std::size_t>(rank_) * own * bytes_of(element),
+                        out, own, nccl_type(element), all_->comm(), all_->stream()),
+          "ncclAllGather");
     });
   }
   return all_->start([&] {
@@ -241,10 +246,10 @@ Pending NcclBackend::reduce_scatter_bf16(const void* in, void* out, Counts count
                                  Element::kBf16, member);
                     });
       for (int member = 0; member < size_ && own > 0; ++member) {
-        queue_receive(*all_,
-                      reinterpret_cast<std::byte*>(parts) +
-                          static_cast<std::size_t>(member) * part,
-                      own, Element::kBf16, member);
+        queue_receive(
+            *all_,
+            reinterpret_cast<std::byte*>(parts) + static_cast<std::size_t>(member) * part,
+            own, Element::kBf16, member);
       }
     });
     if (own == 0) return;
@@ -262,8 +267,8 @@ Pending NcclBackend::reduce_scatter(const void* in, void* out, Counts counts,
   const ncclDataType_t type = nccl_type(element);
   if (all_alike(counts)) {
     return all_->start([&] {
-      all_->check(ncclReduceScatter(in, out, static_cast<std::size_t>(counts.front()), type,
-                                    ncclSum, all_->comm(), all_->stream()),
+      all_->check(ncclReduceScatter(in, out, static_cast<std::size_t>(counts.front()),
+                                    type, ncclSum, all_->comm(), all_->stream()),
                   "ncclReduceScatter");
     });
   }
@@ -348,7 +353,8 @@ std::string device_address() {
 namespace pleat::comm::detail {
 
 std::unique_ptr<Backend> make_nccl_backend(MPI_Comm, const std::string& label, bool) {
-  PLEAT_FAIL(InternalError, "PL0100", "group {} over NCCL, which is not compiled in", label);
+  PLEAT_FAIL(InternalError, "PL0100", "group {} over NCCL, which is not compiled in",
+             label);
 }
 
 std::string device_address() { return {}; }

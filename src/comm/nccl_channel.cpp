@@ -21,8 +21,8 @@ std::string last_words([[maybe_unused]] ncclComm_t comm) {
 }  // namespace
 
 void check_gpu(GpuError error, const char* call) {
-  PLEAT_REQUIRE(error == PLEAT_GPU(Success), InternalError, "PL0812", "{} failed: {}", call,
-                PLEAT_GPU(GetErrorString)(error));
+  PLEAT_REQUIRE(error == PLEAT_GPU(Success), InternalError, "PL0812", "{} failed: {}",
+                call, PLEAT_GPU(GetErrorString)(error));
 }
 
 Stream::Stream() {
@@ -92,7 +92,8 @@ void NcclChannel::check_background() {
 }
 
 void NcclChannel::begin() {
-  PLEAT_REQUIRE(!given_up_, InternalError, "PL0811", "{} was given up after an error", name_);
+  PLEAT_REQUIRE(!given_up_, InternalError, "PL0811", "{} was given up after an error",
+                name_);
   check_background();
   queued_.record(exec_stream());
   queued_.hold_back(stream_.get());

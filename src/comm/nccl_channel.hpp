@@ -44,8 +44,8 @@ class Event {
   GpuEvent handle_ = nullptr;
 };
 
-/// \brief Calls of NCCL that are launched together: `NcclBatch batch; ...; batch.launch()`.
-/// Left early, it is closed.
+/// \brief Calls of NCCL that are launched together: `NcclBatch batch; ...;
+/// batch.launch()`. Left early, it is closed.
 class NcclBatch {
  public:
   NcclBatch();
@@ -58,13 +58,13 @@ class NcclBatch {
   bool open_ = true;
 };
 
-/// \brief One communicator, one stream: its exchanges run one after the other, in the order
-/// of the calls, beside the work of ExecSpace and the exchanges of other channels. Lives in
-/// a shared_ptr, as exchanges under way hold it.
+/// \brief One communicator, one stream: its exchanges run one after the other, in the
+/// order of the calls, beside the work of ExecSpace and the exchanges of other channels.
+/// Lives in a shared_ptr, as exchanges under way hold it.
 ///
 /// After an error, or when an exception leaves an exchange behind, the communicator is
-/// given up: further calls throw PL0811, and it is aborted instead of closed in the end, so
-/// that no rank waits there for one that is gone.
+/// given up: further calls throw PL0811, and it is aborted instead of closed in the end,
+/// so that no rank waits there for one that is gone.
 class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
  public:
   /// \param name  for messages: "group data, member 1 of 4"

@@ -36,9 +36,10 @@ void declare_exchanges(io::DeckKeys& keys, ParallelSection& parallel) {
        {"nccl", BackendKind::kNccl},
        {"mpi", BackendKind::kMpi}},
       {.name = "parallel.backend",
-       .meaning = "what moves data between GPUs: NCCL (RCCL on AMD), or MPI by way of host "
-                  "memory; auto: NCCL where it is compiled in and each rank has a GPU to "
-                  "itself. Without GPUs it is MPI",
+       .meaning =
+           "what moves data between GPUs: NCCL (RCCL on AMD), or MPI by way of host "
+           "memory; auto: NCCL where it is compiled in and each rank has a GPU to "
+           "itself. Without GPUs it is MPI",
        .restart = Restart::kFree});
   keys.add_choice(
       parallel.dispatcher,

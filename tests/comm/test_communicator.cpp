@@ -178,7 +178,8 @@ TEST(Communicator, MoreThanMpiCanCountIsRefused) {
 
 // A build for a GPU may have NCCL.
 TEST(BackendChoice, WithoutNcclOnlyMpi) {
-  if (!std::is_same_v<MemSpace, Kokkos::HostSpace>) GTEST_SKIP() << "for builds without a GPU";
+  if (!std::is_same_v<MemSpace, Kokkos::HostSpace>)
+    GTEST_SKIP() << "for builds without a GPU";
   EXPECT_EQ(choose_backend(BackendKind::kAuto, test::world()), BackendKind::kMpi);
   EXPECT_EQ(choose_backend(BackendKind::kMpi, test::world()), BackendKind::kMpi);
   EXPECT_EQ(id_of([] { choose_backend(BackendKind::kNccl, test::world()); }), "PL0805");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief What the NCCL back end does beyond the collectives, which test_collectives.cpp and
-/// test_exchanges.cpp compare with plain loops: order of messages, errors, clean-up.
+/// \brief What the NCCL back end does beyond the collectives, which test_collectives.cpp
+/// and test_exchanges.cpp compare with plain loops: order of messages, errors, clean-up.
 
 #include <stdexcept>
 #include <vector>
@@ -44,11 +44,13 @@ class Nccl : public testing::Test {
   int next() const { return (rank() + 1) % size(); }
   int previous() const { return (rank() + size() - 1) % size(); }
 
-  std::unique_ptr<Communicator> group_ = make_communicator(test::world(), kTested, "ring");
+  std::unique_ptr<Communicator> group_ =
+      make_communicator(test::world(), kTested, "ring");
 };
 
-// More than MPI or NCCL would send without a receiver. All send before they receive, up the
-// ring and down, and wait in another order: one queue for all of it would stand still.
+// More than MPI or NCCL would send without a receiver. All send before they receive, up
+// the ring and down, and wait in another order: one queue for all of it would stand
+// still.
 TEST_F(Nccl, MessagesPassEachOther) {
   if (size() == 1) GTEST_SKIP() << "needs two ranks";
   constexpr std::size_t kCount = 1 << 18;
@@ -111,8 +113,9 @@ TEST_F(Nccl, FailedCallNamesCallGroupAndMemberAndGivesTheGroupUp) {
   const auto sum = [&] { group_->all_reduce(x_N, Reduction::kSum); };
   stand_in::fail_next(ncclSystemError);
   const std::string message = message_of(sum);
-  EXPECT_THAT(message, HasSubstr("PL0811: ncclAllReduce failed in group ring, member " +
-                                 std::to_string(rank()) + " of " + std::to_string(size())));
+  EXPECT_THAT(message,
+              HasSubstr("PL0811: ncclAllReduce failed in group ring, member " +
+                        std::to_string(rank()) + " of " + std::to_string(size())));
   EXPECT_THAT(message, HasSubstr("the stand-in's last words"));
   EXPECT_THAT(message_of(sum), HasSubstr("given up"));
   const int aborted = stand_in::calls().aborted;

@@ -31,33 +31,37 @@ class HostBackend;
 
 /// \brief A group of ranks.
 ///
-/// Every member function but rank(), size(), label(), traffic() and exchange_under_way() is
-/// collective: all members call it, in the same order, except send() and receive(), which
-/// pair up. Sums
-/// are formed in the same order each time and have the same bits on every member.
+/// Every member function but rank(), size(), label(), traffic() and exchange_under_way()
+/// is collective: all members call it, in the same order, except send() and receive(),
+/// which pair up. Sums are formed in the same order each time and have the same bits on
+/// every member.
 ///
-/// Views are flat, rank 1, and may lie on a device. All members pass views in the same kind
-/// of memory. What the host may count on is the same everywhere: an operation reads what
-/// ExecSpace was given to write before the call, and after a blocking operation or wait()
-/// the values are there for all further work of ExecSpace and for `Kokkos::deep_copy`, and
-/// the memory may be used again by such work. How that comes about differs:
+/// Views are flat, rank 1, and may lie on a device. All members pass views in the same
+/// kind of memory. What the host may count on is the same everywhere: an operation reads
+/// what ExecSpace was given to write before the call, and after a blocking operation or
+/// wait() the values are there for all further work of ExecSpace and for
+/// `Kokkos::deep_copy`, and the memory may be used again by such work. How that comes
+/// about differs:
 ///
-/// - Host memory, and device memory in a group over MPI alone: the operation fences, device
-///   memory is staged through host memory, and the operation has finished when it returns.
-/// - Device memory in a group over NCCL: nothing waits on the host. The exchange is queued
-///   on a stream of its own, behind the work that ExecSpace has queued, and wait() queues:
-///   the stream of ExecSpace waits for it. ready() tells whether it has finished.
-///   Messages go to the next and the previous member only (modulo size()), and tags do not
-///   sort them: the messages of one pair and direction are received in the order in which
-///   they were sent. In a group of two, even and odd tags are two such directions. A
-///   message of another length than expected is not detected.
+/// - Host memory, and device memory in a group over MPI alone: the operation fences,
+/// device
+///   memory is staged through host memory, and the operation has finished when it
+///   returns.
+/// - Device memory in a group over NCCL: nothing waits on the host. The exchange is
+/// queued
+///   on a stream of its own, behind the work that ExecSpace has queued, and wait()
+///   queues: the stream of ExecSpace waits for it. ready() tells whether it has finished.
+///   Messages go to the next and the previous member only (modulo size()), and tags do
+///   not sort them: the messages of one pair and direction are received in the order in
+///   which they were sent. In a group of two, even and odd tags are two such directions.
+///   A message of another length than expected is not detected.
 ///
 /// The start_ variants return while the exchange is under way. A group of one copies or
 /// does nothing, without a fence.
 ///
 /// \throws InputError PL0803 for counts that MPI cannot hold, InternalError PL0100 for
-/// views that do not fit the counts, PL0810 when MPI fails, PL0811 when NCCL fails, PL0812
-/// when CUDA or HIP does
+/// views that do not fit the counts, PL0810 when MPI fails, PL0811 when NCCL fails,
+/// PL0812 when CUDA or HIP does
 class Communicator {
  public:
   /// \brief Called by the functions that make communicators. \param host  moves data in
@@ -94,7 +98,8 @@ class Communicator {
   /// \brief The sum or maximum of a single value.
   template <class T>
   T all_reduce_value(T value, Reduction reduction) {
-    if (size_ > 1) reduce_through(Memory::kHost, &value, 1, element_of<T>(), reduction).wait();
+    if (size_ > 1)
+      reduce_through(Memory::kHost, &value, 1, element_of<T>(), reduction).wait();
     return value;
   }
 
@@ -167,20 +172,19 @@ class Communicator {
 
   detail::Backend& backend(Memory memory) const;
   // The same operations on memory: checked, counted and handed to its back end.
-  Pending reduce_through(Memory memory, void* data, std::size_t count,
-                         Element element, Reduction reduction);
-  Pending broadcast_through(Memory memory, void* data, std::size_t count,
-                            Element element, int root);
-  Pending gather_through(Memory memory, void* out, Counts counts,
-                         Element element);
-  Pending scatter_through(Memory memory, const void* in, void* out,
-                          Counts counts, Element element);
-  Pending exchange_through(Memory memory, const void* in, Counts send_counts,
-                           void* out, Counts recv_counts, Element element);
+  Pending reduce_through(Memory memory, void* data, std::size_t count, Element element,
+                         Reduction reduction);
+  Pending broadcast_through(Memory memory, void* data, std::size_t count, Element element,
+                            int root);
+  Pending gather_through(Memory memory, void* out, Counts counts, Element element);
+  Pending scatter_through(Memory memory, const void* in, void* out, Counts counts,
+                          Element element);
+  Pending exchange_through(Memory memory, const void* in, Counts send_counts, void* out,
+                           Counts recv_counts, Element element);
   Pending send_through(Memory memory, const void* data, std::size_t count,
                        Element element, int to, int tag);
-  Pending receive_through(Memory memory, void* data, std::size_t count,
-                          Element element, int from, int tag);
+  Pending receive_through(Memory memory, void* data, std::size_t count, Element element,
+                          int from, int tag);
 
   // Both throw InternalError PL0100 unless there is a count for each member and the views
   // have the sizes; the second returns the place of this member's part.

@@ -199,7 +199,8 @@ ncclResult_t launch_all() {
     if (launch.comm->stream != nullptr && launch.comm->stream != launch.stream)
       return ncclInvalidUsage;
     launch.comm->stream = launch.stream;
-    if (tasks.empty() || tasks.back().first != launch.comm) tasks.push_back({launch.comm, {}});
+    if (tasks.empty() || tasks.back().first != launch.comm)
+      tasks.push_back({launch.comm, {}});
     tasks.back().second.push_back(launch.operation);
   }
   for (auto& [comm, operations] : tasks) {
@@ -234,12 +235,18 @@ void combine_as(std::byte* sum, const std::byte* part, std::size_t bytes, bool a
 void combine(Bytes& sum, const Bytes& part, ncclDataType_t type, ncclRedOp_t operation) {
   const bool add = operation == ncclSum;
   switch (type) {
-    case ncclUint8: return combine_as<std::uint8_t>(sum.data(), part.data(), sum.size(), add);
-    case ncclInt32: return combine_as<std::int32_t>(sum.data(), part.data(), sum.size(), add);
-    case ncclInt64: return combine_as<std::int64_t>(sum.data(), part.data(), sum.size(), add);
-    case ncclFloat32: return combine_as<float>(sum.data(), part.data(), sum.size(), add);
-    case ncclFloat64: return combine_as<double>(sum.data(), part.data(), sum.size(), add);
-    case ncclBfloat16: std::abort();  // the program adds in fp32
+    case ncclUint8:
+      return combine_as<std::uint8_t>(sum.data(), part.data(), sum.size(), add);
+    case ncclInt32:
+      return combine_as<std::int32_t>(sum.data(), part.data(), sum.size(), add);
+    case ncclInt64:
+      return combine_as<std::int64_t>(sum.data(), part.data(), sum.size(), add);
+    case ncclFloat32:
+      return combine_as<float>(sum.data(), part.data(), sum.size(), add);
+    case ncclFloat64:
+      return combine_as<double>(sum.data(), part.data(), sum.size(), add);
+    case ncclBfloat16:
+      std::abort();  // the program adds in fp32
   }
 }
 
@@ -385,7 +392,8 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count,
   Operation scatter;
   for (int p = 0; p < comm->size(); ++p) {
     scatter.sends.push_back(
-        {p, static_cast<const std::byte*>(in) + static_cast<std::size_t>(p) * bytes, bytes});
+        {p, static_cast<const std::byte*>(in) + static_cast<std::size_t>(p) * bytes,
+         bytes});
     scatter.receives.push_back({p, bytes});
   }
   scatter.finish = store_sum(out, type, operation);

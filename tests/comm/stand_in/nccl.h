@@ -2,8 +2,9 @@
 #pragma once
 
 /// \file
-/// \brief What of NCCL its back end uses, over point-to-point messages of MPI. Differs from
-/// NCCL where that leaves behaviour open: members that disagree on a count get an error.
+/// \brief What of NCCL its back end uses, over point-to-point messages of MPI. Differs
+/// from NCCL where that leaves behaviour open: members that disagree on a count get an
+/// error.
 
 #include <cstddef>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief The stand-in's streams: a thread that works through a queue, late on purpose, so
-/// that whoever does not wait reads what was there before.
+/// \brief The stand-in's streams: a thread that works through a queue, late on purpose,
+/// so that whoever does not wait reads what was there before.
 
 #include <chrono>
 #include <condition_variable>
@@ -42,7 +42,8 @@ struct StandInStream {
   }
 
   std::shared_ptr<Progress> progress = std::make_shared<Progress>();
-  bool after_exec = false;  ///< held back by an event of the null stream since the last launch
+  bool after_exec =
+      false;  ///< held back by an event of the null stream since the last launch
 
  private:
   void work() {
