@@ -3,6 +3,7 @@
 include(PleatBlas)
 include(PleatOneDnn)
 include(PleatKokkos)
+include(PleatNccl)
 find_package(MPI REQUIRED COMPONENTS C)
 set(HDF5_PREFER_PARALLEL ON)
 find_package(HDF5 REQUIRED COMPONENTS C)

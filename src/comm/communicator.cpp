@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/comm/communicator.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "backend.hpp"
@@ -35,26 +36,38 @@ std::size_t bytes_of(Element element) {
   PLEAT_FAIL(InternalError, "PL0100", "unknown element type");
 }
 
+bool detail::all_alike(std::span<const std::int64_t> counts) {
+  return std::all_of(counts.begin(), counts.end(),
+                     [&](std::int64_t count) { return count == counts.front(); });
+}
+
 Communicator::Communicator(std::string label, int rank, int size,
-                           std::unique_ptr<detail::Backend> backend)
-    : label_(std::move(label)), rank_(rank), size_(size), backend_(std::move(backend)) {}
+                           std::unique_ptr<detail::HostBackend> host,
+                           std::unique_ptr<detail::Backend> device)
+    : label_(std::move(label)),
+      rank_(rank),
+      size_(size),
+      host_(std::move(host)),
+      device_(std::move(device)) {}
 
 Communicator::~Communicator() = default;
 
 std::unique_ptr<Communicator> make_self_communicator(const std::string& label) {
-  return std::make_unique<Communicator>(label, 0, 1, nullptr);
+  return std::make_unique<Communicator>(label, 0, 1, nullptr, nullptr);
 }
 
 void Communicator::barrier() {
   if (size_ == 1) return;
   const WaitScope scope(*waiting_, "barrier");
-  backend_->barrier();
+  host_->barrier();
 }
 
 std::unique_ptr<Communicator> Communicator::split(int colour, const std::string& label) {
   if (size_ == 1) return make_self_communicator(label);
   const WaitScope scope(*waiting_, "split");
-  return backend_->split(colour, label);
+  return adopt_mpi_communicator(
+      host_->split(colour), label,
+      {.kind = device_ ? BackendKind::kNccl : BackendKind::kMpi, .messages = false});
 }
 
 void Communicator::check_total(Counts counts, std::size_t whole) const {
@@ -86,55 +99,66 @@ Pending Communicator::shown(Pending pending, Exchange exchange) const {
   return std::move(pending).shown_in(waiting_, exchange_name(exchange));
 }
 
-Pending Communicator::reduce_host(void* data, std::size_t count, Element element,
-                                  Reduction reduction) {
+detail::Backend& Communicator::backend(Memory memory) const {
+  if (memory == Memory::kDevice) return *device_;
+  return *host_;
+}
+
+Pending Communicator::reduce_through(Memory memory, void* data, std::size_t count,
+                                     Element element, Reduction reduction) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kAllReduce, 2.0 * (size_ - 1) * n / size_);
-  return shown(backend_->all_reduce(data, count, element, reduction), Exchange::kAllReduce);
+  return shown(backend(memory).all_reduce(data, count, element, reduction),
+               Exchange::kAllReduce);
 }
 
-Pending Communicator::broadcast_host(void* data, std::size_t count, Element element,
-                                     int root) {
+Pending Communicator::broadcast_through(Memory memory, void* data, std::size_t count,
+                                        Element element, int root) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kBroadcast, (size_ - 1) * n / size_);
-  return shown(backend_->broadcast(data, count, element, root), Exchange::kBroadcast);
+  return shown(backend(memory).broadcast(data, count, element, root),
+               Exchange::kBroadcast);
 }
 
-Pending Communicator::gather_host(void* out, Counts counts, Element element) {
+Pending Communicator::gather_through(Memory memory, void* out, Counts counts,
+                                     Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllGather, (size_ - 1) * bytes(counts[mine], element));
-  return shown(backend_->all_gather(out, counts, element), Exchange::kAllGather);
+  return shown(backend(memory).all_gather(out, counts, element), Exchange::kAllGather);
 }
 
-Pending Communicator::scatter_host(const void* in, void* out, Counts counts,
-                                   Element element) {
+Pending Communicator::scatter_through(Memory memory, const void* in, void* out,
+                                      Counts counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kReduceScatter, bytes(sum(counts) - counts[mine], element));
-  return shown(backend_->reduce_scatter(in, out, counts, element), Exchange::kReduceScatter);
+  return shown(backend(memory).reduce_scatter(in, out, counts, element),
+               Exchange::kReduceScatter);
 }
 
-Pending Communicator::exchange_host(const void* in, Counts send_counts, void* out,
-                                    Counts recv_counts, Element element) {
+Pending Communicator::exchange_through(Memory memory, const void* in, Counts send_counts,
+                                       void* out, Counts recv_counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllToAll,
                 bytes(sum(send_counts) - send_counts[mine], element));
-  return shown(backend_->all_to_all(in, send_counts, out, recv_counts, element),
+  return shown(backend(memory).all_to_all(in, send_counts, out, recv_counts, element),
                Exchange::kAllToAll);
 }
 
-Pending Communicator::send_host(const void* data, std::size_t count, Element element,
-                                int to, int tag) {
+Pending Communicator::send_through(Memory memory, const void* data, std::size_t count,
+                                   Element element, int to, int tag) {
   PLEAT_ASSERT(to >= 0 && to < size_ && to != rank_, "member {} of {} sends to {}", rank_,
                size_, to);
   count_traffic(Exchange::kSend, bytes(static_cast<std::int64_t>(count), element));
-  return shown(backend_->send(data, count, element, to, tag), Exchange::kSend);
+  return shown(backend(memory).send(data, count, element, to, tag), Exchange::kSend);
 }
 
-Pending Communicator::receive_host(void* data, std::size_t count, Element element,
-                                   int from, int tag) {
+Pending Communicator::receive_through(Memory memory, void* data, std::size_t count,
+                                      Element element, int from, int tag) {
   PLEAT_ASSERT(from >= 0 && from < size_ && from != rank_,
                "member {} of {} receives from {}", rank_, size_, from);
-  return backend_->receive(data, count, element, from, tag).shown_in(waiting_, "receive");
+  return backend(memory)
+      .receive(data, count, element, from, tag)
+      .shown_in(waiting_, "receive");
 }
 
 }  // namespace pleat::comm

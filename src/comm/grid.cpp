@@ -14,14 +14,15 @@ namespace {
 struct GroupAxes {
   const char* name;
   std::vector<Axis> axes;
+  bool messages = false;  ///< members send to their neighbours
 };
 
 const GroupAxes& axes_of(GroupName group) {
   static const std::array<GroupAxes, kGroups> kTable{{
       {"world", {Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kTensor}},
-      {"pipeline", {Axis::kPipeline}},
+      {"pipeline", {Axis::kPipeline}, true},
       {"data", {Axis::kData}},
-      {"context", {Axis::kContext}},
+      {"context", {Axis::kContext}, true},
       {"tensor", {Axis::kTensor}},
       {"data*context", {Axis::kData, Axis::kContext}},
       {"context*tensor", {Axis::kContext, Axis::kTensor}},
@@ -55,7 +56,7 @@ class Cartesian {
   Cartesian& operator=(const Cartesian&) = delete;
 
   /// The members that differ from this rank at most along the axes of the group.
-  std::unique_ptr<Communicator> cut(const GroupAxes& group) const {
+  std::unique_ptr<Communicator> cut(const GroupAxes& group, BackendKind backend) const {
     std::int64_t members = 1;
     std::array<int, 4> remains{};
     for (std::size_t i = 0; i < axes_.size(); ++i) {
@@ -66,7 +67,7 @@ class Cartesian {
     if (members == 1) return make_self_communicator(group.name);
     MPI_Comm part = MPI_COMM_NULL;
     PLEAT_CHECK_MPI(MPI_Cart_sub(handle_, remains.data(), &part));
-    return adopt_mpi_communicator(part, group.name);
+    return adopt_mpi_communicator(part, group.name, {backend, group.messages});
   }
 
  private:
@@ -79,7 +80,8 @@ class Cartesian {
 
 const char* group_name(GroupName group) { return axes_of(group).name; }
 
-Grid::Grid(MPI_Comm world, const GridShape& shape) : shape_(shape), files_(world) {
+Grid::Grid(MPI_Comm world, const GridShape& shape, BackendKind backend)
+    : shape_(shape), files_(world) {
   int rank = 0;
   int ranks = 0;
   PLEAT_CHECK_MPI(MPI_Comm_rank(world, &rank));
@@ -88,12 +90,13 @@ Grid::Grid(MPI_Comm world, const GridShape& shape) : shape_(shape), files_(world
                 "the grids are laid out for {} ranks, but {} are running", shape.ranks(),
                 ranks);
   rank_ = rank;
+  backend_ = choose_backend(backend, world);
   const Cartesian attention(world, shape_, kAttentionAxes);
   const Cartesian moe(world, shape_, kMoeAxes);
   for (std::size_t i = 0; i < kGroups; ++i) {
     const GroupAxes& group = axes_of(static_cast<GroupName>(i));
     const bool of_attention = contains(kAttentionAxes, group.axes.front());
-    groups_[i] = (of_attention ? attention : moe).cut(group);
+    groups_[i] = (of_attention ? attention : moe).cut(group, backend_);
   }
 }
 

@@ -35,11 +35,6 @@ MPI_Op mpi_operation(Reduction reduction) {
   return reduction == Reduction::kSum ? MPI_SUM : MPI_MAX;
 }
 
-bool all_alike(std::span<const std::int64_t> counts) {
-  return std::all_of(counts.begin(), counts.end(),
-                     [&](std::int64_t count) { return count == counts.front(); });
-}
-
 /// Starts `start(pointer, count, &request)` for pieces whose counts fit into MPI's int.
 template <class Byte, class Start>
 std::shared_ptr<MpiOperation> in_pieces(Byte* data, std::size_t count, Element element,
@@ -76,7 +71,7 @@ void add_parts(std::int64_t members, std::int64_t count, const Bf16* in_PN, Bf16
   Host().fence("pleat::comm::add_parts");
 }
 
-class MpiBackend final : public Backend {
+class MpiBackend final : public HostBackend {
  public:
   /// Frees the handle in the end.
   MpiBackend(MPI_Comm handle, int rank) : handle_(handle), rank_(rank) {
@@ -87,10 +82,10 @@ class MpiBackend final : public Backend {
   MpiBackend& operator=(const MpiBackend&) = delete;
 
   void barrier() override { PLEAT_CHECK_MPI(MPI_Barrier(handle_)); }
-  std::unique_ptr<Communicator> split(int colour, const std::string& label) override {
+  MPI_Comm split(int colour) override {
     MPI_Comm part = MPI_COMM_NULL;
     PLEAT_CHECK_MPI(MPI_Comm_split(handle_, colour, rank_, &part));
-    return adopt_mpi_communicator(part, label);
+    return part;
   }
   Pending all_reduce(void* data, std::size_t count, Element element,
                      Reduction reduction) override;
@@ -276,24 +271,34 @@ void check_mpi(int code, const char* call, const char* file, int line) {
 }  // namespace detail
 
 std::unique_ptr<Communicator> adopt_mpi_communicator(MPI_Comm handle,
-                                                     const std::string& label) {
+                                                     const std::string& label,
+                                                     const Transport& transport) {
   int rank = 0;
   int size = 1;
   PLEAT_CHECK_MPI(MPI_Comm_rank(handle, &rank));
   PLEAT_CHECK_MPI(MPI_Comm_size(handle, &size));
-  auto backend = std::make_unique<detail::MpiBackend>(handle, rank);
+  auto host = std::make_unique<detail::MpiBackend>(handle, rank);
   if (size == 1) return make_self_communicator(label);
-  return std::make_unique<Communicator>(label, rank, size, std::move(backend));
+  std::unique_ptr<detail::Backend> device;
+  if (transport.kind == BackendKind::kNccl)
+    device = detail::make_nccl_backend(handle, label, transport.messages);
+  return std::make_unique<Communicator>(label, rank, size, std::move(host),
+                                        std::move(device));
 }
 
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
-                                                    const std::string& label) {
+std::unique_ptr<Communicator> make_communicator(MPI_Comm parent, BackendKind backend,
+                                                const std::string& label) {
   int size = 1;
   PLEAT_CHECK_MPI(MPI_Comm_size(parent, &size));
   if (size == 1) return make_self_communicator(label);
   MPI_Comm handle = MPI_COMM_NULL;
   PLEAT_CHECK_MPI(MPI_Comm_dup(parent, &handle));
-  return adopt_mpi_communicator(handle, label);
+  return adopt_mpi_communicator(handle, label, {.kind = backend, .messages = true});
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
+                                                    const std::string& label) {
+  return make_communicator(parent, BackendKind::kMpi, label);
 }
 
 }  // namespace pleat::comm

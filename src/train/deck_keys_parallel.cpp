@@ -26,9 +26,21 @@ void declare_degrees(io::DeckKeys& keys, ParallelSection& parallel) {
 }
 
 void declare_exchanges(io::DeckKeys& keys, ParallelSection& parallel) {
+  using comm::BackendKind;
   using plan::ContextExchange;
   using plan::DispatcherKind;
   using plan::Sharding;
+  keys.add_choice(
+      parallel.backend,
+      {{"auto", BackendKind::kAuto},
+       {"nccl", BackendKind::kNccl},
+       {"mpi", BackendKind::kMpi}},
+      {.name = "parallel.backend",
+       .meaning =
+           "what moves data between GPUs: NCCL (RCCL on AMD), or MPI by way of host "
+           "memory; auto: NCCL where it is compiled in and each rank has a GPU to "
+           "itself. Without GPUs it is MPI",
+       .restart = Restart::kFree});
   keys.add_choice(
       parallel.dispatcher,
       {{"alltoall", DispatcherKind::kAllToAll},

@@ -18,6 +18,8 @@ void RunReport::open(const RunFolder& folder, std::int64_t first_step) {
 void RunReport::describe(const io::TokenData& data) const {
   log_.info("{}", describe_machine(static_cast<int>(grid_.shape().ranks())));
   if (grid_.shape().ranks() > 1) log_.info("{}", describe_grid(grid_.shape()));
+  if (grid_.backend() == comm::BackendKind::kNccl)
+    log_.info("exchanges between devices: {}", comm::backend_name(grid_.backend()));
   log_.info("{}", data.description());
   const plan::ParameterCount count = plan::count_parameters(config_.model);
   log_.info("model: {} parameters, {} active per token; {} steps of {} tokens",

@@ -348,7 +348,8 @@ std::string Trainer<T>::whereabouts() {
 
 ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
   require_same_deck(config, runtime.world());
-  const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()));
+  const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()),
+                        config.parallel.backend);
   switch (config.precision.compute) {
     case Precision::kFp64: return Trainer<double>(config, grid, log).run();
     case Precision::kFp32: return Trainer<float>(config, grid, log).run();

@@ -182,7 +182,7 @@ Difference Reference::worst_of_ranks(const Difference& mine) const {
 VerifyReport Reference::compare(const RunConfig& config, const io::TokenData& data) const {
   const comm::GridShape shape = grid_shape_of(config, ranks_->size());
   require_mapping_independence(config, shape);
-  const comm::Grid grid(world_, shape);
+  const comm::Grid grid(world_, shape, config.parallel.backend);
   Engine<double> engine(config, grid);
   load_initial_weights<double>(config, engine);
   const auto losses =

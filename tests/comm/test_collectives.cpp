@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/tested_backend.hpp"
 #include "pleat/comm/communicator.hpp"
-#include "support/world.hpp"
 
 namespace pleat::comm {
 namespace {
@@ -72,7 +72,7 @@ std::vector<Counts> tables_of_counts(int size) {
 template <class T>
 class Collectives : public testing::Test {
  protected:
-  std::unique_ptr<Communicator> group_ = make_mpi_communicator(test::world());
+  std::unique_ptr<Communicator> group_ = tested_group();
   int rank_ = group_->rank();
   int size_ = group_->size();
 
@@ -220,7 +220,7 @@ TYPED_TEST(Collectives, ReduceScatterInPlace) {
 
 // 256 and ones: whoever rounds at every member never gets beyond 256.
 TEST(SumsInBf16, RoundOnce) {
-  const auto group = make_mpi_communicator(test::world());
+  const auto group = tested_group();
   const auto size = static_cast<std::size_t>(group->size());
   constexpr std::size_t kCount = 5000;
   const std::vector<Bf16> in(size * kCount, Bf16(group->rank() == 0 ? 256 : 1));

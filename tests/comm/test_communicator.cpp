@@ -2,6 +2,7 @@
 /// \file
 /// \brief Groups, their traffic, and what they refuse. Collectives: test_collectives.cpp.
 
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -173,6 +174,15 @@ TEST(Communicator, MoreThanMpiCanCountIsRefused) {
   counts.front() = huge;
   const HostView<std::uint8_t, 1> in_M(nullptr, static_cast<std::size_t>(huge));
   EXPECT_EQ(id_of([&] { group->all_to_all_v(in_M, counts, in_M, counts); }), "PL0803");
+}
+
+// A build for a GPU may have NCCL.
+TEST(BackendChoice, WithoutNcclOnlyMpi) {
+  if (!std::is_same_v<MemSpace, Kokkos::HostSpace>)
+    GTEST_SKIP() << "for builds without a GPU";
+  EXPECT_EQ(choose_backend(BackendKind::kAuto, test::world()), BackendKind::kMpi);
+  EXPECT_EQ(choose_backend(BackendKind::kMpi, test::world()), BackendKind::kMpi);
+  EXPECT_EQ(id_of([] { choose_backend(BackendKind::kNccl, test::world()); }), "PL0805");
 }
 
 TEST(Communicator, FailedCallsThrowWithThePlace) {

@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/tested_backend.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/communicator.hpp"
-#include "support/world.hpp"
 
 namespace pleat::comm {
 namespace {
@@ -20,7 +20,7 @@ using Values = HostView<double, 1>;
 
 class Exchanges : public testing::Test {
  protected:
-  std::unique_ptr<Communicator> group_ = make_mpi_communicator(test::world());
+  std::unique_ptr<Communicator> group_ = tested_group();
   int rank_ = group_->rank();
   int size_ = group_->size();
   int next_ = (rank_ + 1) % size_;
@@ -62,6 +62,7 @@ TEST_F(Exchanges, SeveralUnderWayAndWaitedForBackwards) {
 // messages of one tag arrive in order.
 TEST_F(Exchanges, RingWithTags) {
   if (size_ == 1) GTEST_SKIP() << "needs two ranks";
+  if (kTested == BackendKind::kNccl) GTEST_SKIP() << "NCCL has no tags";
   const Values first = filled(3, rank_), second = filled(3, rank_ + 100);
   const Values other = filled(5, rank_ + 200);
   const Values got_first = filled(3, -1), got_second = filled(3, -1),
@@ -105,6 +106,7 @@ TEST_F(Exchanges, EmptyMessages) {
 
 TEST_F(Exchanges, MessageOfAnotherLengthIsAnError) {
   if (size_ == 1) GTEST_SKIP() << "needs two ranks";
+  if (kTested == BackendKind::kNccl) GTEST_SKIP() << "NCCL does not tell";
   const Values longer = filled(4, -1);
   Pending arriving = group_->receive(longer, previous_, 0);
   group_->send(filled(3, 1), next_, 0).wait();

@@ -25,6 +25,7 @@ class RunParallelTest : public RunDeckTest {
 TEST_F(RunParallelTest, Defaults) {
   const train::ParallelSection parallel = load(kSmallDeck).parallel;
   EXPECT_EQ(parallel.dispatcher, plan::DispatcherKind::kAllToAll);
+  EXPECT_EQ(parallel.backend, comm::BackendKind::kAuto);
   EXPECT_EQ(parallel.context_exchange, plan::ContextExchange::kRing);
   EXPECT_EQ(parallel.schedule, plan::PipelineSchedule::kOneForwardOneBackward);
   EXPECT_EQ(parallel.chunks, 1);
@@ -37,7 +38,8 @@ TEST_F(RunParallelTest, EveryKey) {
       kSmallDeck,
       words("model.layers=4 parallel.pipeline=2 parallel.context=2 parallel.tensor=4 "
             "parallel.expert=2 parallel.expert_tensor=8 parallel.dispatcher=allgather "
-            "parallel.context_exchange=allgather parallel.schedule=interleaved "
+            "parallel.backend=nccl parallel.context_exchange=allgather "
+            "parallel.schedule=interleaved "
             "parallel.layout=[2,1,1,0] parallel.sharding=parameters"));
   const train::ParallelSection& parallel = config.parallel;
   EXPECT_EQ(parallel.pipeline, 2);
@@ -46,6 +48,7 @@ TEST_F(RunParallelTest, EveryKey) {
   EXPECT_EQ(parallel.expert, 2);
   EXPECT_EQ(parallel.expert_tensor, 8);
   EXPECT_EQ(parallel.dispatcher, plan::DispatcherKind::kAllGather);
+  EXPECT_EQ(parallel.backend, comm::BackendKind::kNccl);
   EXPECT_EQ(parallel.context_exchange, plan::ContextExchange::kAllGather);
   EXPECT_EQ(parallel.schedule, plan::PipelineSchedule::kInterleaved);
   EXPECT_EQ(parallel.chunks, 2);  // the default of an interleaved schedule

@@ -12,10 +12,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include <mpi.h>
 
 #include "pleat/base/types.hpp"
+#include "pleat/comm/backend_choice.hpp"
 #include "pleat/comm/element.hpp"
 #include "pleat/comm/pending.hpp"
 #include "pleat/comm/traffic.hpp"
@@ -24,29 +26,50 @@ namespace pleat::comm {
 
 namespace detail {
 class Backend;
-}
+class HostBackend;
+}  // namespace detail
 
 /// \brief A group of ranks.
 ///
-/// Every member function but rank(), size(), label(), traffic() and exchange_under_way() is
-/// collective: all members call it, in the same order, except send() and receive(), which
-/// pair up. Sums
-/// are formed in the same order each time and have the same bits on every member.
+/// Every member function but rank(), size(), label(), traffic() and exchange_under_way()
+/// is collective: all members call it, in the same order, except send() and receive(),
+/// which pair up. Sums are formed in the same order each time and have the same bits on
+/// every member.
 ///
-/// Views are flat, rank 1, and may lie on a device: they are staged through host memory
-/// where the host cannot reach them. Operations wait for `exec`-queued work by a fence
-/// before they read, and a blocking operation has finished when it returns. The start_
-/// variants return while the exchange is under way. A group of one copies or does
-/// nothing, without a fence.
+/// Views are flat, rank 1, and may lie on a device. All members pass views in the same
+/// kind of memory. What the host may count on is the same everywhere: an operation reads
+/// what ExecSpace was given to write before the call, and after a blocking operation or
+/// wait() the values are there for all further work of ExecSpace and for
+/// `Kokkos::deep_copy`, and the memory may be used again by such work. How that comes
+/// about differs:
+///
+/// - Host memory, and device memory in a group over MPI alone: the operation fences,
+/// device
+///   memory is staged through host memory, and the operation has finished when it
+///   returns.
+/// - Device memory in a group over NCCL: nothing waits on the host. The exchange is
+/// queued
+///   on a stream of its own, behind the work that ExecSpace has queued, and wait()
+///   queues: the stream of ExecSpace waits for it. ready() tells whether it has finished.
+///   Messages go to the next and the previous member only (modulo size()), and tags do
+///   not sort them: the messages of one pair and direction are received in the order in
+///   which they were sent. In a group of two, even and odd tags are two such directions.
+///   A message of another length than expected is not detected.
+///
+/// The start_ variants return while the exchange is under way. A group of one copies or
+/// does nothing, without a fence.
 ///
 /// \throws InputError PL0803 for counts that MPI cannot hold, InternalError PL0100 for
-/// views that do not fit the counts, PL0810 when MPI fails
+/// views that do not fit the counts, PL0810 when MPI fails, PL0811 when NCCL fails,
+/// PL0812 when CUDA or HIP does
 class Communicator {
  public:
-  /// \brief Called by the functions that make communicators. \param backend  moves the
-  /// data; none in a group of one
+  /// \brief Called by the functions that make communicators. \param host  moves data in
+  /// host memory; none in a group of one \param device  moves data in the memory of
+  /// ExecSpace; none: it is staged
   Communicator(std::string label, int rank, int size,
-               std::unique_ptr<detail::Backend> backend);
+               std::unique_ptr<detail::HostBackend> host,
+               std::unique_ptr<detail::Backend> device);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -75,7 +98,8 @@ class Communicator {
   /// \brief The sum or maximum of a single value.
   template <class T>
   T all_reduce_value(T value, Reduction reduction) {
-    if (size_ > 1) reduce_host(&value, 1, element_of<T>(), reduction).wait();
+    if (size_ > 1)
+      reduce_through(Memory::kHost, &value, 1, element_of<T>(), reduction).wait();
     return value;
   }
 
@@ -133,23 +157,34 @@ class Communicator {
 
  private:
   using Counts = std::span<const std::int64_t>;
+  enum class Memory { kHost, kDevice };
 
   template <class In, class Out>
   Pending gather_views(const In& in_N, const Out& out_M, Counts counts);
   template <class In, class Out>
   Pending scatter_views(const In& in_M, const Out& out_N, Counts counts);
 
-  // The same operations on host memory: checked, counted and handed to the back end.
-  Pending reduce_host(void* data, std::size_t count, Element element,
-                      Reduction reduction);
-  Pending broadcast_host(void* data, std::size_t count, Element element, int root);
-  Pending gather_host(void* out, Counts counts, Element element);
-  Pending scatter_host(const void* in, void* out, Counts counts, Element element);
-  Pending exchange_host(const void* in, Counts send_counts, void* out, Counts recv_counts,
-                        Element element);
-  Pending send_host(const void* data, std::size_t count, Element element, int to,
-                    int tag);
-  Pending receive_host(void* data, std::size_t count, Element element, int from, int tag);
+  /// Whether data of all these views goes from device to device.
+  template <class... Views>
+  bool is_direct() const {
+    return device_ && (std::is_same_v<typename Views::memory_space, MemSpace> && ...);
+  }
+
+  detail::Backend& backend(Memory memory) const;
+  // The same operations on memory: checked, counted and handed to its back end.
+  Pending reduce_through(Memory memory, void* data, std::size_t count, Element element,
+                         Reduction reduction);
+  Pending broadcast_through(Memory memory, void* data, std::size_t count, Element element,
+                            int root);
+  Pending gather_through(Memory memory, void* out, Counts counts, Element element);
+  Pending scatter_through(Memory memory, const void* in, void* out, Counts counts,
+                          Element element);
+  Pending exchange_through(Memory memory, const void* in, Counts send_counts, void* out,
+                           Counts recv_counts, Element element);
+  Pending send_through(Memory memory, const void* data, std::size_t count,
+                       Element element, int to, int tag);
+  Pending receive_through(Memory memory, void* data, std::size_t count, Element element,
+                          int from, int tag);
 
   // Both throw InternalError PL0100 unless there is a count for each member and the views
   // have the sizes; the second returns the place of this member's part.
@@ -164,7 +199,8 @@ class Communicator {
   Traffic traffic_;
   /// Shared with exchanges under way, which may outlive this object.
   std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
-  std::unique_ptr<detail::Backend> backend_;
+  std::unique_ptr<detail::HostBackend> host_;
+  std::unique_ptr<detail::Backend> device_;
 };
 
 /// \brief The group of this rank alone.
@@ -174,6 +210,10 @@ std::unique_ptr<Communicator> make_self_communicator(const std::string& label = 
 /// that is freed with the object. Collective over `parent`.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
                                                     const std::string& label = "world");
+
+/// \brief The same over the back end of choose_backend().
+std::unique_ptr<Communicator> make_communicator(MPI_Comm parent, BackendKind backend,
+                                                const std::string& label = "world");
 
 }  // namespace pleat::comm
 

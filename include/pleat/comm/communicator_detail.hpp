@@ -103,18 +103,25 @@ Pending Communicator::start_all_reduce(const View& x_N, Reduction reduction) {
   constexpr Element element = detail::element_of_view<View>();
   static_assert(element != Element::kBf16, "sums in bf16 are formed by reduce_scatter");
   if (size_ == 1) return {};
+  if (is_direct<View>())
+    return reduce_through(Memory::kDevice, x_N.data(), x_N.extent(0), element, reduction);
   const auto host_N = detail::fetch(x_N);
   return detail::store_after(
-      reduce_host(host_N.data(), host_N.extent(0), element, reduction), x_N, host_N);
+      reduce_through(Memory::kHost, host_N.data(), host_N.extent(0), element, reduction),
+      x_N, host_N);
 }
 
 template <class View>
 void Communicator::broadcast(const View& x_N, int root) {
   constexpr Element element = detail::element_of_view<View>();
   if (size_ == 1) return;
+  if (is_direct<View>())
+    return broadcast_through(Memory::kDevice, x_N.data(), x_N.extent(0), element, root)
+        .wait();
   const auto host_N = detail::fetch(x_N);
-  detail::store_after(broadcast_host(host_N.data(), host_N.extent(0), element, root), x_N,
-                      host_N)
+  detail::store_after(
+      broadcast_through(Memory::kHost, host_N.data(), host_N.extent(0), element, root),
+      x_N, host_N)
       .wait();
 }
 
@@ -139,9 +146,14 @@ Pending Communicator::gather_views(const In& in_N, const Out& out_M, Counts coun
     detail::copy_to_self(in_N, out_M);
     return {};
   }
+  if (is_direct<In, Out>()) {
+    detail::copy_to_self(in_N, detail::part_of(out_M, first, in_N.extent(0)));
+    return gather_through(Memory::kDevice, out_M.data(), counts, element);
+  }
   const auto host_M = detail::host_side(out_M);
   Kokkos::deep_copy(detail::part_of(host_M, first, in_N.extent(0)), in_N);
-  return detail::store_after(gather_host(host_M.data(), counts, element), out_M, host_M);
+  return detail::store_after(
+      gather_through(Memory::kHost, host_M.data(), counts, element), out_M, host_M);
 }
 
 template <class In, class Out>
@@ -165,9 +177,12 @@ Pending Communicator::scatter_views(const In& in_M, const Out& out_N, Counts cou
     detail::copy_to_self(in_M, out_N);
     return {};
   }
+  if (is_direct<In, Out>())
+    return scatter_through(Memory::kDevice, in_M.data(), out_N.data(), counts, element);
   const auto host_M = detail::fetch(in_M);
   const auto host_N = detail::host_side(out_N);
-  Pending exchange = scatter_host(host_M.data(), host_N.data(), counts, element);
+  Pending exchange =
+      scatter_through(Memory::kHost, host_M.data(), host_N.data(), counts, element);
   return detail::store_after(detail::keep_until_done<In>(std::move(exchange), host_M),
                              out_N, host_N);
 }
@@ -185,10 +200,13 @@ Pending Communicator::start_all_to_all_v(const In& in_M, Counts send_counts,
     detail::copy_to_self(in_M, out_R);
     return {};
   }
+  if (is_direct<In, Out>())
+    return exchange_through(Memory::kDevice, in_M.data(), send_counts, out_R.data(),
+                            recv_counts, element);
   const auto host_M = detail::fetch(in_M);
   const auto host_R = detail::host_side(out_R);
-  Pending exchange =
-      exchange_host(host_M.data(), send_counts, host_R.data(), recv_counts, element);
+  Pending exchange = exchange_through(Memory::kHost, host_M.data(), send_counts,
+                                      host_R.data(), recv_counts, element);
   return detail::store_after(detail::keep_until_done<In>(std::move(exchange), host_M),
                              out_R, host_R);
 }
@@ -196,18 +214,25 @@ Pending Communicator::start_all_to_all_v(const In& in_M, Counts send_counts,
 template <class View>
 Pending Communicator::send(const View& x_N, int to, int tag) {
   constexpr Element element = detail::element_of_view<View>();
+  if (is_direct<View>())
+    return send_through(Memory::kDevice, x_N.data(), x_N.extent(0), element, to, tag);
   const auto host_N = detail::fetch(x_N);
   return detail::keep_until_done<View>(
-      send_host(host_N.data(), host_N.extent(0), element, to, tag), host_N);
+      send_through(Memory::kHost, host_N.data(), host_N.extent(0), element, to, tag),
+      host_N);
 }
 
 template <class View>
 Pending Communicator::receive(const View& x_N, int from, int tag) {
   constexpr Element element = detail::element_of_view<View>();
+  if (is_direct<View>())
+    return receive_through(Memory::kDevice, x_N.data(), x_N.extent(0), element, from,
+                           tag);
   Kokkos::fence("pleat::comm::receive");  // queued work may still read the old values
   const auto host_N = detail::host_side(x_N);
   return detail::store_after(
-      receive_host(host_N.data(), host_N.extent(0), element, from, tag), x_N, host_N);
+      receive_through(Memory::kHost, host_N.data(), host_N.extent(0), element, from, tag),
+      x_N, host_N);
 }
 
 }  // namespace pleat::comm

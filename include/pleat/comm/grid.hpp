@@ -47,12 +47,14 @@ const char* group_name(GroupName group);
 class Grid {
  public:
   /// \brief Collective over `world`. \throws InputError PL0802 when the shape is of
-  /// another rank count than `world`
-  Grid(MPI_Comm world, const GridShape& shape);
+  /// another rank count than `world`; as choose_backend()
+  Grid(MPI_Comm world, const GridShape& shape, BackendKind backend = BackendKind::kMpi);
   /// \brief One rank by itself, without MPI.
   Grid();
 
   const GridShape& shape() const { return shape_; }
+  /// \brief What moves data between devices; kAuto is resolved.
+  BackendKind backend() const { return backend_; }
   std::int64_t rank() const { return rank_; }
   std::int64_t degree(Axis axis) const { return shape_.degree(axis); }
   std::int64_t coordinate(Axis axis) const { return shape_.coordinate(rank_, axis); }
@@ -74,6 +76,7 @@ class Grid {
  private:
   GridShape shape_;
   std::int64_t rank_ = 0;
+  BackendKind backend_ = BackendKind::kMpi;
   MPI_Comm files_ = MPI_COMM_SELF;
   std::array<std::unique_ptr<Communicator>, kGroups> groups_;
 };

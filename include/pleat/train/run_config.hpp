@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pleat/comm/backend_choice.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/token_data.hpp"
 #include "pleat/plan/mapping.hpp"
@@ -35,6 +36,7 @@ struct ParallelSection {
   std::int64_t tensor = 1;
   std::int64_t expert = 1;
   std::int64_t expert_tensor = 1;
+  comm::BackendKind backend = comm::BackendKind::kAuto;
   plan::DispatcherKind dispatcher = plan::DispatcherKind::kAllToAll;
   plan::ContextExchange context_exchange = plan::ContextExchange::kRing;
   plan::PipelineSchedule schedule = plan::PipelineSchedule::kOneForwardOneBackward;

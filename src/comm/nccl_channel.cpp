@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifdef PLEAT_HAVE_NCCL
+#include "nccl_channel.hpp"
+
+#include <exception>
+
+#include "pleat/base/error.hpp"
+
+namespace pleat::comm::detail {
+namespace {
+
+/// What NCCL remembers of its last failure, where the version has it.
+std::string last_words([[maybe_unused]] ncclComm_t comm) {
+#if NCCL_VERSION_CODE >= 21300
+  const char* const text = ncclGetLastError(comm);
+  if (text != nullptr && *text != '\0') return std::string(": ") + text;
+#endif
+  return {};
+}
+
+}  // namespace
+
+void check_gpu(GpuError error, const char* call) {
+  PLEAT_REQUIRE(error == PLEAT_GPU(Success), InternalError, "PL0812", "{} failed: {}",
+                call, PLEAT_GPU(GetErrorString)(error));
+}
+
+Stream::Stream() {
+  check_gpu(PLEAT_GPU(StreamCreateWithFlags)(&handle_, PLEAT_GPU(StreamNonBlocking)),
+            "StreamCreateWithFlags");
+}
+Stream::~Stream() { (void)PLEAT_GPU(StreamDestroy)(handle_); }
+
+Event::Event() {
+  check_gpu(PLEAT_GPU(EventCreateWithFlags)(&handle_, PLEAT_GPU(EventDisableTiming)),
+            "EventCreateWithFlags");
+}
+Event::~Event() { (void)PLEAT_GPU(EventDestroy)(handle_); }
+
+void Event::record(GpuStream stream) const {
+  check_gpu(PLEAT_GPU(EventRecord)(handle_, stream), "EventRecord");
+}
+
+void Event::hold_back(GpuStream stream) const {
+  check_gpu(PLEAT_GPU(StreamWaitEvent)(stream, handle_, 0), "StreamWaitEvent");
+}
+
+bool Event::reached() const {
+  const GpuError state = PLEAT_GPU(EventQuery)(handle_);
+  if (state == PLEAT_GPU(ErrorNotReady)) return false;
+  check_gpu(state, "EventQuery");
+  return true;
+}
+
+NcclBatch::NcclBatch() { (void)ncclGroupStart(); }
+NcclBatch::~NcclBatch() {
+  if (open_) (void)ncclGroupEnd();
+}
+ncclResult_t NcclBatch::launch() {
+  open_ = false;
+  return ncclGroupEnd();
+}
+
+NcclChannel::~NcclChannel() {
+  if (comm_ == nullptr) return;
+  if (given_up_ || std::uncaught_exceptions() > 0) {
+    (void)ncclCommAbort(comm_);
+  } else {
+    (void)ncclCommDestroy(comm_);
+  }
+}
+
+void NcclChannel::connect(const ncclUniqueId& id, int rank, int size) {
+  check(ncclCommInitRank(&comm_, size, id, rank), "ncclCommInitRank");
+}
+
+void NcclChannel::check(ncclResult_t result, const char* call) {
+  if (result == ncclSuccess) return;
+  given_up_ = true;
+  PLEAT_FAIL(InternalError, "PL0811",
+             "{} failed in {}: {}{}\n"
+             "HINT: NCCL_DEBUG=INFO makes the library say more; often a dead node or "
+             "network, resubmit the job.",
+             call, name_, ncclGetErrorString(result), last_words(comm_));
+}
+
+/// What went wrong since the last call, on the device or on the way.
+void NcclChannel::check_background() {
+  ncclResult_t state = ncclSuccess;
+  check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+  check(state, "an exchange under way");
+}
+
+void NcclChannel::begin() {
+  PLEAT_REQUIRE(!given_up_, InternalError, "PL0811", "{} was given up after an error",
+                name_);
+  check_background();
+  queued_.record(exec_stream());
+  queued_.hold_back(stream_.get());
+}
+
+Pending NcclChannel::end() {
+  const auto done = std::make_shared<Event>();
+  done->record(stream_.get());
+  return Pending([self = shared_from_this(), done] { self->finish(*done); },
+                 [done] { return done->reached(); });
+}
+
+// The member that an exchange waits for may be gone when an exception unwinds the stack;
+// ExecSpace must then not wait for it.
+void NcclChannel::finish(const Event& done) {
+  if (std::uncaught_exceptions() > 0) {
+    given_up_ = given_up_ || !done.reached();
+    return;
+  }
+  done.hold_back(exec_stream());
+  check_background();
+}
+
+}  // namespace pleat::comm::detail
+#endif

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief A communicator of NCCL with a stream of its own, and how its exchanges are
+/// ordered with the work of ExecSpace.
+
+#include <memory>
+#include <string>
+
+#include "nccl_api.hpp"
+#include "pleat/comm/pending.hpp"
+
+namespace pleat::comm::detail {
+
+/// \throws InternalError PL0812 with the text that CUDA or HIP has for the error
+void check_gpu(GpuError error, const char* call);
+
+class Stream {
+ public:
+  Stream();
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  GpuStream get() const { return handle_; }
+
+ private:
+  GpuStream handle_ = nullptr;
+};
+
+/// \brief A point in the order of a stream.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(GpuStream stream) const;
+  /// \brief What `stream` is given later runs after the recorded point.
+  void hold_back(GpuStream stream) const;
+  bool reached() const;
+
+ private:
+  GpuEvent handle_ = nullptr;
+};
+
+/// \brief Calls of NCCL that are launched together: `NcclBatch batch; ...;
+/// batch.launch()`. Left early, it is closed.
+class NcclBatch {
+ public:
+  NcclBatch();
+  ~NcclBatch();
+  NcclBatch(const NcclBatch&) = delete;
+  NcclBatch& operator=(const NcclBatch&) = delete;
+  [[nodiscard]] ncclResult_t launch();
+
+ private:
+  bool open_ = true;
+};
+
+/// \brief One communicator, one stream: its exchanges run one after the other, in the
+/// order of the calls, beside the work of ExecSpace and the exchanges of other channels.
+/// Lives in a shared_ptr, as exchanges under way hold it.
+///
+/// After an error, or when an exception leaves an exchange behind, the communicator is
+/// given up: further calls throw PL0811, and it is aborted instead of closed in the end,
+/// so that no rank waits there for one that is gone.
+class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
+ public:
+  /// \param name  for messages: "group data, member 1 of 4"
+  explicit NcclChannel(std::string name) : name_(std::move(name)) {}
+  ~NcclChannel();
+  NcclChannel(const NcclChannel&) = delete;
+  NcclChannel& operator=(const NcclChannel&) = delete;
+
+  /// \brief Collective over the members. Within an NcclBatch, done at its launch.
+  void connect(const ncclUniqueId& id, int rank, int size);
+  ncclComm_t comm() const { return comm_; }
+  GpuStream stream() const { return stream_.get(); }
+
+  /// \brief `queue()` puts an exchange on the stream, behind what ExecSpace has queued.
+  template <class Queue>
+  Pending start(const Queue& queue) {
+    begin();
+    queue();
+    return end();
+  }
+  /// \brief The same with calls that are launched together.
+  template <class Queue>
+  void batch(const Queue& queue) {
+    NcclBatch calls;
+    queue();
+    check(calls.launch(), "ncclGroupEnd");
+  }
+  /// \throws InternalError PL0811 with the call, NCCL's text, the member and the group
+  void check(ncclResult_t result, const char* call);
+
+ private:
+  void begin();
+  Pending end();
+  void finish(const Event& done);
+  void check_background();
+
+  std::string name_;
+  Stream stream_;
+  Event queued_;
+  ncclComm_t comm_ = nullptr;
+  bool given_up_ = false;
+};
+
+}  // namespace pleat::comm::detail

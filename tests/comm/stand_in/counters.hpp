@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+
+namespace stand_in {
+
+inline std::atomic<int> live_streams{0};
+inline std::atomic<int> live_events{0};
+/// Whether all ranks say that they have the same GPU.
+inline std::atomic<bool> one_device{false};
+
+}  // namespace stand_in
