@@ -160,7 +160,7 @@ TEST_F(InspectRun, EveryJobIsInTheHistory) {
   EXPECT_THAT(history[0].get<std::string>(),
               AllOf(HasSubstr("from step 0 on 1 rank of host "), Not(HasSubstr("(job"))));
   EXPECT_THAT(history[7].get<std::string>(), HasSubstr("from step 12 on 1 rank of host "));
-  EXPECT_THAT(history[7].get<std::string>(), HasSubstr("(job 1013), pp=1"));
+  EXPECT_THAT(history[7].get<std::string>(), HasSubstr("(Slurm job 1013), pp=1"));
   // The terminal shows the first and the last ones, or all.
   const std::string some = pleat("inspect " + checkpoint(13)).output;
   EXPECT_THAT(some, AllOf(HasSubstr("from step 0 "), HasSubstr("from step 12 "),

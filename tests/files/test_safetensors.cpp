@@ -52,17 +52,17 @@ void expect_mixed(const std::string& path) {
 
 TEST(Safetensors, AllMissingShardsAreNamed) {
   const test::TemporaryFolder folder;
-  write_mixed(folder.path(), 8);  // the empty tensor goes with the one before
+  write_mixed(folder.path(), 8);  // the widest first, the empty one with the one before
   std::filesystem::remove(folder / "model-00001-of-00004.safetensors");
-  std::filesystem::remove(folder / "model-00003-of-00004.safetensors");
+  std::filesystem::remove(folder / "model-00002-of-00004.safetensors");
   using testing::HasSubstr;
   EXPECT_THAT(
       test::message_of<InputError>([&] { SafetensorsReader reader(folder.path()); }),
       testing::AllOf(
           HasSubstr("PL0404"), HasSubstr("model.safetensors.index.json' lists files"),
           HasSubstr("2 of 2:\n  'model-00001-of-00004.safetensors' with 1 tensor: "
-                    "'a.half'\n"),
-          HasSubstr("\n  'model-00003-of-00004.safetensors' with 2 tensors: '"),
+                    "'b.wide'\n"),
+          HasSubstr("\n  'model-00002-of-00004.safetensors' with 2 tensors: '"),
           HasSubstr("HINT: download them")));
 }
 

@@ -61,17 +61,17 @@ TEST_F(RunHistory, TheTimeIsNowInUtc) {
 
 TEST_F(RunHistory, TheBatchJobIsNamed) {
   setenv("FLUX_JOB_ID", "f3xY", 1);
-  EXPECT_THAT(history_line(0, shape_), HasSubstr(" (job f3xY), pp="));
+  EXPECT_THAT(history_line(0, shape_), HasSubstr(" (Flux job f3xY), pp="));
   setenv("PBS_JOBID", "12.server", 1);
-  EXPECT_THAT(history_line(0, shape_), HasSubstr(" (job 12.server), pp="));
+  EXPECT_THAT(history_line(0, shape_), HasSubstr(" (PBS job 12.server), pp="));
   setenv("SLURM_JOB_ID", "4711", 1);
-  EXPECT_THAT(history_line(0, shape_), HasSubstr(" (job 4711), pp="));
+  EXPECT_THAT(history_line(0, shape_), HasSubstr(" (Slurm job 4711), pp="));
 }
 
 TEST_F(RunHistory, WhateverTheEnvironmentSaysALineStaysALine) {
   setenv("SLURM_JOB_ID", ("1\n2 3" + std::string(1000, 'x')).c_str(), 1);
   const std::string line = history_line(0, shape_);
-  EXPECT_THAT(line, AllOf(HasSubstr("(job 1_2_3xxx"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(line, AllOf(HasSubstr("(Slurm job 1_2_3xxx"), Not(HasSubstr("\n"))));
   EXPECT_LT(line.size(), 600U);
 }
 
