@@ -114,6 +114,34 @@ std::vector<train::RunConfig> all_mappings(const train::RunConfig& config,
   return legal;
 }
 
+std::vector<train::RunConfig> all_options(const train::RunConfig& config,
+                                          std::int64_t ranks) {
+  using namespace plan;
+  std::vector<train::RunConfig> chosen;
+  for (const train::RunConfig& mapping : all_mappings(config, ranks)) {
+    const auto add = [&](train::RunConfig option) {
+      if (is_legal(option, ranks)) chosen.push_back(std::move(option));
+    };
+    for (const auto dispatcher : {DispatcherKind::kAllToAll, DispatcherKind::kAllGather}) {
+      for (const auto exchange : {ContextExchange::kRing, ContextExchange::kAllGather}) {
+        if (mapping.parallel.context == 1 && exchange != ContextExchange::kRing) continue;
+        for (const std::int64_t chunks : {1, 2}) {
+          if (mapping.parallel.pipeline == 1 && chunks != 1) continue;
+          train::RunConfig option = mapping;
+          option.parallel.dispatcher = dispatcher;
+          option.parallel.context_exchange = exchange;
+          option.parallel.chunks = chunks;
+          option.parallel.schedule = chunks == 1 ? PipelineSchedule::kOneForwardOneBackward
+                                                 : PipelineSchedule::kInterleaved;
+          option.parallel.layout.clear();
+          add(option);
+        }
+      }
+    }
+  }
+  return chosen;
+}
+
 std::string mapping_text(const train::RunConfig& config, std::int64_t ranks) {
   const train::ParallelSection& p = config.parallel;
   return fmt::format(

@@ -22,6 +22,10 @@ train::RunConfig small_qwen2_moe();
 /// and values, schedule and sharding alternate from one to the next.
 std::vector<train::RunConfig> all_mappings(const train::RunConfig& config, std::int64_t ranks);
 
+/// \brief Each of those with both dispatchers, both exchanges and both schedules.
+std::vector<train::RunConfig> all_options(const train::RunConfig& config,
+                                          std::int64_t ranks);
+
 /// \brief "pipeline=2 data=2 ... alltoall ring 1f1b".
 std::string mapping_text(const train::RunConfig& config, std::int64_t ranks);
 

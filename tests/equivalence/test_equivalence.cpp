@@ -28,12 +28,12 @@ bool is_first_rank() {
   return rank == 0;
 }
 
-void expect_equivalent(const train::RunConfig& config) {
+void expect_equivalent(const train::RunConfig& config,
+                       const std::vector<train::RunConfig>& mappings) {
   const RaggedTokens data(config.model.vocab, config.run.seed);
   const train::Reference reference(config, config.run.steps, data, world());
   const int ranks = ranks_of_world();
   double largest = 0.0;
-  const auto mappings = all_mappings(config, ranks);
   for (const train::RunConfig& mapping : mappings) {
     const train::VerifyReport report = reference.compare(mapping, data);
     largest = std::max(largest, report.largest());
@@ -50,9 +50,23 @@ void expect_equivalent(const train::RunConfig& config) {
               largest);
 }
 
-TEST(Equivalence, EveryMappingOfASmallMixtral) { expect_equivalent(small_mixtral()); }
+void expect_every_mapping(const train::RunConfig& config) {
+  expect_equivalent(config, all_mappings(config, ranks_of_world()));
+}
 
-TEST(Equivalence, EveryMappingOfASmallQwen2Moe) { expect_equivalent(small_qwen2_moe()); }
+void expect_every_option(const train::RunConfig& config) {
+  expect_equivalent(config, all_options(config, ranks_of_world()));
+}
+
+TEST(Equivalence, EveryMappingOfASmallMixtral) { expect_every_mapping(small_mixtral()); }
+
+TEST(Equivalence, EveryMappingOfASmallQwen2Moe) { expect_every_mapping(small_qwen2_moe()); }
+
+TEST(EquivalenceInFull, EveryOptionOfASmallMixtral) { expect_every_option(small_mixtral()); }
+
+TEST(EquivalenceInFull, EveryOptionOfASmallQwen2Moe) {
+  expect_every_option(small_qwen2_moe());
+}
 
 /// The same mapping twice gives the same bits.
 TEST(Equivalence, AMappingRepeatsItsBits) {
