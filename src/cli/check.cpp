@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,20 +67,12 @@ std::string balance_note(const train::RunConfig& config, const comm::GridShape& 
       micro_batches, data);
 }
 
-/// The smallest number of ranks that both grids fill. Absurd degrees stay absurd: the
-/// grid refuses them.
-std::int64_t fewest_ranks(const plan::Mapping& mapping) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 21;  // the lcm of two fits
-  const std::int64_t attention = mapping.pipeline * mapping.context * mapping.tensor;
-  const std::int64_t moe = mapping.pipeline * mapping.expert * mapping.expert_tensor;
-  return std::lcm(std::min(attention, kMost), std::min(moe, kMost));
-}
-
 /// Those asked for, or of the job that this runs in, or as many as the deck needs.
 std::int64_t ranks_to_check(const CheckOptions& options, const train::RunConfig& config,
                             const Runtime& runtime) {
   if (options.ranks) return *options.ranks;
-  return runtime.ranks() > 1 ? runtime.ranks() : fewest_ranks(train::mapping_of(config));
+  if (runtime.ranks() > 1) return runtime.ranks();
+  return comm::fewest_ranks(train::degrees_of(config));
 }
 
 std::string ranks_note(const CheckOptions& options, const Runtime& runtime,

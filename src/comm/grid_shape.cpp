@@ -62,9 +62,7 @@ std::int64_t nearest_degree(const Degrees& degrees, const Factor& factor, std::i
 /// Rank counts around `ranks`, and other values of single degrees, that fill both grids.
 std::string legal_choices(const Degrees& degrees, const Factors& grid, std::int64_t ranks,
                           const Fits& fits) {
-  const std::int64_t attention = std::min(kAttentionFactors.product(degrees), kLargest);
-  const std::int64_t moe = std::min(kMoeFactors.product(degrees), kLargest);
-  const std::int64_t both = std::lcm(attention, moe);
+  const std::int64_t both = fewest_ranks(degrees);
   const std::int64_t above = (ranks / both + 1) * both;
   std::string text = fmt::format("{} ranks", above);
   if (above > both) text = fmt::format("{} or {} ranks", above - both, above);
@@ -109,6 +107,13 @@ const std::array<Axis, 4>& grid_of(Axis axis) {
 }
 
 }  // namespace
+
+std::int64_t fewest_ranks(const Degrees& degrees) {
+  check_degrees(degrees, kAttentionFactors);
+  check_degrees(degrees, kMoeFactors);
+  return std::lcm(std::min(kAttentionFactors.product(degrees), kLargest),
+                  std::min(kMoeFactors.product(degrees), kLargest));
+}
 
 GridShape::GridShape(const Degrees& d, std::int64_t ranks, const Fits& fits)
     : ranks_(ranks), degree_{} {

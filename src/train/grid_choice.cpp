@@ -86,13 +86,16 @@ plan::Mapping mapping_of(const RunConfig& config, const comm::GridShape& grid) {
   return mapping;
 }
 
-comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks) {
+comm::Degrees degrees_of(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
-  const comm::GridShape grid({parallel.pipeline, parallel.context, parallel.tensor,
-                              parallel.expert, parallel.expert_tensor},
-                             ranks, [&](const comm::Degrees& other) {
-                               return fits_model(config, other);
-                             });
+  return {parallel.pipeline, parallel.context, parallel.tensor, parallel.expert,
+          parallel.expert_tensor};
+}
+
+comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks) {
+  const comm::GridShape grid(
+      degrees_of(config), ranks,
+      [&](const comm::Degrees& other) { return fits_model(config, other); });
   plan::validate_mapping(config.model, batch_of(config), mapping_of(config, grid));
   return grid;
 }

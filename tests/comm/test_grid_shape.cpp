@@ -45,6 +45,17 @@ TEST(GridShape, SmallestFoldedCase) {
   EXPECT_THAT(grid.group(5, {Axis::kExpertData}), ElementsAre(5));
 }
 
+TEST(FewestRanks, FillBothGrids) {
+  EXPECT_EQ(fewest_ranks({}), 1);
+  EXPECT_EQ(fewest_ranks({.context = 2, .tensor = 2, .expert = 8}), 8);
+  EXPECT_EQ(fewest_ranks({.tensor = 3, .expert = 2}), 6);
+  EXPECT_EQ(fewest_ranks({.pipeline = 4, .tensor = 2, .expert_tensor = 6}), 24);
+  constexpr std::int64_t kLargest = 1 << 20;
+  EXPECT_GE(fewest_ranks({.context = kLargest, .tensor = kLargest}), kLargest);
+  EXPECT_THROW(fewest_ranks({.tensor = 0}), InputError);
+  EXPECT_THROW(fewest_ranks({.expert = kLargest + 1}), InputError);
+}
+
 // Four ranks, ETP 2 and EP 2: expert tensor is the fastest axis.
 TEST(GridShape, DispatchGroups) {
   const GridShape grid({.expert = 2, .expert_tensor = 2}, 4);

@@ -30,6 +30,10 @@ struct Degrees {
   std::int64_t expert_tensor = 1;
 };
 
+/// \brief The smallest number of ranks that both grids fill, where a grid of them is allowed.
+/// \throws InputError PL0801 (degree out of range)
+std::int64_t fewest_ranks(const Degrees& degrees);
+
 class GridShape {
  public:
   /// \brief Both grids over `ranks` ranks.

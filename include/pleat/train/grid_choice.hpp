@@ -18,6 +18,9 @@
 
 namespace pleat::train {
 
+/// \brief What [parallel] sets; data and expert data follow from the rank count.
+comm::Degrees degrees_of(const RunConfig& config);
+
 /// \brief Both grids of a run. Checks that they fill the ranks and that every axis
 /// divides what it cuts. \throws InputError PL0801, PL0802, PL0610, PL0622, PL0623
 comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks);
