@@ -2,6 +2,7 @@
 /// \file
 /// \brief The program as a user meets it: help, mistakes, exit codes, one message each.
 #include <sys/wait.h>
+#include <algorithm>
 #include <cstdio>
 
 #include <gmock/gmock.h>
@@ -23,11 +24,13 @@ struct Outcome {
 
 class CommandLineTest : public ScratchFolder {
  protected:
-  Outcome run(const std::string& arguments) const {
+  /// \param in  the working directory; the scratch folder where it is empty
+  Outcome run(const std::string& arguments, const std::string& in = "") const {
     const std::string out = (folder_ / "out").string();
     const std::string err = (folder_ / "err").string();
-    const std::string command = "cd '" + folder_.string() + "' && " PLEAT_PROGRAM " " +
-                                arguments + " >'" + out + "' 2>'" + err + "'";
+    const std::string command = "cd '" + (in.empty() ? folder_.string() : in) +
+                                "' && " PLEAT_PROGRAM " " + arguments + " >'" + out +
+                                "' 2>'" + err + "'";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(out), read_text(err)};
   }
@@ -79,6 +82,21 @@ TEST_F(CommandLineTest, MistakesOfTheDeck) {
     EXPECT_THAT(file.path().filename().string(),
                 testing::AnyOf("out", "err", "try.toml"));
   }
+}
+
+TEST_F(CommandLineTest, TheDeckOfTheReadmeIsSound) {
+  const std::string source = PLEAT_SOURCE_DIR;
+  const std::string readme = read_text(source + "/README.md");
+  const std::string begin = "```toml\n";
+  const std::size_t at = readme.find(begin);
+  ASSERT_NE(at, std::string::npos);
+  const std::size_t first = at + begin.size();
+  const std::string deck = readme.substr(first, readme.find("```", first) - first);
+  EXPECT_EQ(std::count(deck.begin(), deck.end(), '\n'), 10) << "a deck in ten lines";
+  // Its paths are relative to the working directory, which is that of the clone.
+  const std::string file = write("novel.toml", deck);
+  const Outcome outcome = run("check '" + file + "'", source);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
 }
 
 TEST_F(CommandLineTest, ParamsWritesTheDocumentation) {
