@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "pleat/base/error.hpp"
+#include "legality.hpp"
 #include "pleat/base/random.hpp"
-#include "pleat/train/grid_choice.hpp"
 
 namespace pleat::test {
 namespace {
@@ -35,30 +34,44 @@ train::RunConfig small_run() {
   return config;
 }
 
-bool is_legal(const train::RunConfig& config, std::int64_t ranks) {
-  try {
-    train::grid_shape_of(config, ranks);
-    return true;
-  } catch (const InputError&) {
-    return false;
+/// Several chunks are interleaved. Where there are more virtual stages than layers, the layers
+/// go to the stages in turn and to ever later chunks, so that no stage is empty.
+void set_chunks(const plan::ModelConfig& model, std::int64_t chunks,
+                train::ParallelSection& parallel) {
+  parallel.chunks = chunks;
+  parallel.schedule = chunks == 1 ? plan::PipelineSchedule::kOneForwardOneBackward
+                                  : plan::PipelineSchedule::kInterleaved;
+  parallel.layout.clear();
+  const std::int64_t stages = parallel.pipeline * chunks;
+  if (chunks == 1 || stages <= model.layers) return;
+  parallel.layout.resize(static_cast<std::size_t>(stages), 0);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    const std::int64_t chunk = layer * chunks / model.layers;
+    const std::int64_t stage = chunk * parallel.pipeline + layer % parallel.pipeline;
+    ++parallel.layout[static_cast<std::size_t>(stage)];
   }
 }
 
-/// What a mapping is run with besides its degrees, by its number.
+/// What a mapping is run with besides its degrees, by its number: each option is drawn by
+/// itself, so that any combination may occur.
 void choose_options(std::size_t number, train::RunConfig& config) {
-  train::ParallelSection& parallel = config.parallel;
   using namespace plan;
-  if (number % 2 == 1) parallel.dispatcher = DispatcherKind::kAllGather;
-  if (number / 2 % 2 == 1) parallel.context_exchange = ContextExchange::kAllGather;
-  if (number % 5 == 3) parallel.sharding = Sharding::kParameters;
+  const CounterRandom random(static_cast<std::uint64_t>(config.model.family), number);
+  const auto draw = [&](std::uint64_t option, std::uint64_t choices) {
+    return static_cast<std::int64_t>(random.bits64(option) % choices);
+  };
+  train::ParallelSection& parallel = config.parallel;
+  if (draw(0, 2) == 1) parallel.dispatcher = DispatcherKind::kAllGather;
+  if (draw(1, 2) == 1) parallel.context_exchange = ContextExchange::kAllGather;
+  if (draw(2, 4) == 0) parallel.sharding = Sharding::kParameters;
   constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
-  config.precision.recompute = kModes[number % 3];
-  if (parallel.pipeline == 2 && number % 3 != 0) {
-    parallel.schedule = PipelineSchedule::kInterleaved;
-    parallel.chunks = 2;
-  }
+  config.precision.recompute = kModes[draw(3, 3)];
+  if (parallel.pipeline == 1) return;
+  set_chunks(config.model, 1 + draw(4, 3), parallel);
   // Uneven: the last stage has one layer.
-  if (parallel.pipeline == 2 && parallel.chunks == 1) parallel.layout = {3, 1};
+  if (parallel.pipeline == 2 && parallel.chunks == 1 && draw(5, 2) == 1) {
+    parallel.layout = {config.model.layers - 1, 1};
+  }
 }
 
 }  // namespace
@@ -85,6 +98,18 @@ train::RunConfig small_qwen2_moe() {
   return config;
 }
 
+train::RunConfig cut_for(train::RunConfig config, std::int64_t ranks) {
+  if (ranks % 3 != 0) return config;
+  config.batch.sequence = 24;
+  config.model.heads = 6;
+  // Three: two tensor ranks cannot share them, six have two copies of each.
+  config.model.kv_heads = config.model.family == plan::Family::kMixtral ? 3 : 6;
+  config.model.moe.experts = 6;
+  config.model.moe.ffn = 12;
+  if (config.model.has_dense_layers()) config.model.ffn = 36;
+  return config;
+}
+
 std::vector<train::RunConfig> all_mappings(const train::RunConfig& config,
                                            std::int64_t ranks) {
   std::vector<train::RunConfig> legal;
@@ -104,8 +129,9 @@ std::vector<train::RunConfig> all_mappings(const train::RunConfig& config,
             mapped.parallel.tensor = tp;
             mapped.parallel.expert = ep;
             mapped.parallel.expert_tensor = etp;
+            if (!is_legal(mapped, ranks)) continue;
             choose_options(legal.size(), mapped);
-            if (is_legal(mapped, ranks)) legal.push_back(mapped);
+            legal.push_back(mapped);
           }
         }
       }
@@ -119,22 +145,16 @@ std::vector<train::RunConfig> all_options(const train::RunConfig& config,
   using namespace plan;
   std::vector<train::RunConfig> chosen;
   for (const train::RunConfig& mapping : all_mappings(config, ranks)) {
-    const auto add = [&](train::RunConfig option) {
-      if (is_legal(option, ranks)) chosen.push_back(std::move(option));
-    };
     for (const auto dispatcher : {DispatcherKind::kAllToAll, DispatcherKind::kAllGather}) {
       for (const auto exchange : {ContextExchange::kRing, ContextExchange::kAllGather}) {
         if (mapping.parallel.context == 1 && exchange != ContextExchange::kRing) continue;
-        for (const std::int64_t chunks : {1, 2}) {
+        for (const std::int64_t chunks : {1, 2, 3}) {
           if (mapping.parallel.pipeline == 1 && chunks != 1) continue;
           train::RunConfig option = mapping;
           option.parallel.dispatcher = dispatcher;
           option.parallel.context_exchange = exchange;
-          option.parallel.chunks = chunks;
-          option.parallel.schedule = chunks == 1 ? PipelineSchedule::kOneForwardOneBackward
-                                                 : PipelineSchedule::kInterleaved;
-          option.parallel.layout.clear();
-          add(option);
+          set_chunks(option.model, chunks, option.parallel);
+          chosen.push_back(std::move(option));
         }
       }
     }

@@ -18,11 +18,15 @@ train::RunConfig small_mixtral();
 /// \brief Biases, shared expert with gate, a dense layer, tied embeddings.
 train::RunConfig small_qwen2_moe();
 
-/// \brief Every mapping that the rules allow over so many ranks; dispatcher, exchange of keys
-/// and values, schedule and sharding alternate from one to the next.
+/// \brief The model, or where three divides the ranks the same with 6 heads and 6 experts and
+/// with sizes that three and six divide.
+train::RunConfig cut_for(train::RunConfig config, std::int64_t ranks);
+
+/// \brief Every mapping that the rules (legality.hpp) allow over so many ranks; dispatcher,
+/// exchange of keys and values, schedule, sharding and recomputation are drawn for each.
 std::vector<train::RunConfig> all_mappings(const train::RunConfig& config, std::int64_t ranks);
 
-/// \brief Each of those with both dispatchers, both exchanges and both schedules.
+/// \brief Each of those with both dispatchers, both exchanges, and one to three chunks.
 std::vector<train::RunConfig> all_options(const train::RunConfig& config,
                                           std::int64_t ranks);
 

@@ -50,11 +50,13 @@ void expect_equivalent(const train::RunConfig& config,
               largest);
 }
 
-void expect_every_mapping(const train::RunConfig& config) {
+void expect_every_mapping(const train::RunConfig& model) {
+  const train::RunConfig config = cut_for(model, ranks_of_world());
   expect_equivalent(config, all_mappings(config, ranks_of_world()));
 }
 
-void expect_every_option(const train::RunConfig& config) {
+void expect_every_option(const train::RunConfig& model) {
+  const train::RunConfig config = cut_for(model, ranks_of_world());
   expect_equivalent(config, all_options(config, ranks_of_world()));
 }
 
@@ -70,7 +72,8 @@ TEST(EquivalenceInFull, EveryOptionOfASmallQwen2Moe) {
 
 /// The same mapping twice gives the same bits.
 TEST(Equivalence, AMappingRepeatsItsBits) {
-  for (const train::RunConfig& config : {small_mixtral(), small_qwen2_moe()}) {
+  for (const train::RunConfig& model : {small_mixtral(), small_qwen2_moe()}) {
+    const train::RunConfig config = cut_for(model, ranks_of_world());
     const RaggedTokens data(config.model.vocab, config.run.seed);
     const train::Reference reference(config, config.run.steps, data, world());
     const auto mappings = all_mappings(config, ranks_of_world());
