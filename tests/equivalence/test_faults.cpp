@@ -129,7 +129,10 @@ TEST(Faults, UnevenStages) {
   train::RunConfig config = on(small_qwen2_moe(), {.pipeline = 4});
   config.parallel.layout = {2, 1, 1, 0};  // the last stage has the head alone
   expect_same(config);
-  config.parallel.layout = {0, 2, 1, 1};  // a stage with the embedding alone, one dense layer
+  // The embedding alone, a MoE layer, the dense layer alone, two MoE layers and the head.
+  config.parallel.layout = {0, 1, 1, 2};
+  expect_same(config);
+  config.parallel.layout = {2, 0, 1, 1};  // the second stage holds nothing
   expect_same(config);
 }
 
