@@ -3,6 +3,9 @@
 /// \brief Faults that other trainers had, each as the mapping that showed it, against one rank:
 /// the same losses, gradients and weights in fp64.
 
+#include <cstdint>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "mappings.hpp"
@@ -44,6 +47,32 @@ void expect_same(const train::RunConfig& config, const io::TokenData& data) {
 void expect_same(const train::RunConfig& config) {
   expect_same(config, RaggedTokens(config.model.vocab, config.run.seed));
 }
+
+/// Samples of which three tokens are real.
+class ThreeTokens final : public io::TokenData {
+ public:
+  explicit ThreeTokens(std::int64_t vocab) : vocab_(vocab) {}
+  std::int64_t training_samples() const override { return 1 << 20; }
+  std::int64_t validation_samples() const override { return 1; }
+  void training_batch(std::int64_t first, const io::HostBatch& batch) const override {
+    for (std::size_t row = 0; row < batch.tokens_BS.extent(0); ++row) {
+      for (std::size_t s = 0; s < batch.tokens_BS.extent(1); ++s) {
+        const auto place = 17 * (first + static_cast<std::int64_t>(row)) +
+                           5 * static_cast<std::int64_t>(s);
+        batch.tokens_BS(row, s) = static_cast<std::int32_t>(place % vocab_);
+        batch.labels_BS(row, s) = static_cast<std::int32_t>((place + 5) % vocab_);
+        batch.real_BS(row, s) = batch.loss_mask_BS(row, s) = s < 3 ? 1 : 0;
+      }
+    }
+  }
+  void validation_batch(std::int64_t first, const io::HostBatch& batch) const override {
+    training_batch(first, batch);
+  }
+  std::string description() const override { return "three tokens"; }
+
+ private:
+  std::int64_t vocab_;
+};
 
 // Four ranks.
 
@@ -109,6 +138,25 @@ TEST(Faults, RanksAndWholeExpertGroupsWithoutTokens) {
   expect_same(on(config, {.expert = 2, .expert_tensor = 2}));
   config.batch.global = 1;
   expect_same(on(config, {.tensor = 2, .expert_tensor = 2}));
+}
+
+// Three tokens choose one of eight experts each: in every layer of every step five experts at
+// least get nothing, and where four ranks hold two experts each, one rank's experts.
+TEST(Faults, ExpertsWithoutTokens) {
+  for (train::RunConfig config : {small_mixtral(), small_qwen2_moe()}) {
+    config.batch = {.sequence = 8, .micro = 1, .global = 1};
+    config.model.moe.top_k = 1;
+    config.model.moe.normalize = false;  // else the weight of the only choice is 1
+    const ThreeTokens data(config.model.vocab);
+    expect_same(on(config, {.expert = 4}), data);
+    expect_same(on(config, {.context = 4, .expert = 4}), data);  // a token on each of three ranks
+    // The other of two groups of experts has no token at all.
+    expect_same(on(config, {.expert = 2}), data);
+    expect_same(on(config, {.tensor = 4, .expert_tensor = 2}), data);
+    config = on(config, {.context = 2, .tensor = 2, .expert = 2, .expert_tensor = 2});
+    config.parallel.sharding = plan::Sharding::kParameters;
+    expect_same(config, data);
+  }
 }
 
 TEST(Faults, TiedEmbeddingsOnFirstAndLastStage) {
