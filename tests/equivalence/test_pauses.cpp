@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief A thousand steps while single ranks stop at random moments: exchanges that different
-/// ranks start in different orders would deadlock.
+/// \brief A thousand steps while single ranks stop at random moments for random times:
+/// exchanges that different ranks start in different orders would deadlock.
 
 #include <csignal>
+#include <cstdint>
 #include <ctime>
 
 #include <gtest/gtest.h>
 #include <sys/time.h>
 
 #include "mappings.hpp"
+#include "pleat/base/random.hpp"
 #include "pleat/train/engine.hpp"
 #include "pleat/train/grid_choice.hpp"
 #include "support/world.hpp"
@@ -17,16 +19,39 @@
 namespace pleat::test {
 namespace {
 
+constexpr std::uint64_t kSeed = 11;
+
 // The handler of a signal can read nothing else.
+volatile std::sig_atomic_t pausing = 0;
+volatile std::sig_atomic_t own_rank = 0;
 volatile std::sig_atomic_t pauses_taken = 0;
 
-void pause_here(int) {
-  const timespec two_milliseconds{0, 2'000'000};
-  nanosleep(&two_milliseconds, nullptr);
-  pauses_taken = pauses_taken + 1;
+/// Random numbers of this rank, by the number of its pause.
+double draw(std::uint64_t option) {
+  const CounterRandom random(kSeed, static_cast<std::uint64_t>(own_rank));
+  return random.uniform(2 * static_cast<std::uint64_t>(pauses_taken) + option);
 }
 
-/// Stops this rank for two milliseconds again and again, wherever it is.
+/// Mostly short times and some long ones; a quarter of the longest on average.
+long microseconds(double longest, double uniform) {
+  return 1 + static_cast<long>(longest * uniform * uniform * uniform);
+}
+
+void start_timer() {
+  const itimerval once{{0, 0}, {0, microseconds(20'000.0, draw(0))}};
+  setitimer(ITIMER_REAL, &once, nullptr);
+}
+
+/// System calls and arithmetic alone, as in a handler nothing else may be called.
+void pause_here(int) {
+  const timespec length{0, 1000 * microseconds(8'000.0, draw(1))};
+  nanosleep(&length, nullptr);
+  pauses_taken = pauses_taken + 1;
+  if (pausing != 0) start_timer();
+}
+
+/// Stops this rank again and again, wherever it is: when and how long is drawn on each rank
+/// for itself. About two of seven milliseconds are pauses.
 class Pauses {
  public:
   explicit Pauses(int rank) {
@@ -34,11 +59,13 @@ class Pauses {
     action.sa_handler = pause_here;
     action.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &action, &before_);
-    // Each rank by a beat of its own, so that they drift against each other.
-    const itimerval beat{{0, 5000 + 1700 * rank}, {0, 1000 + 900 * rank}};
-    setitimer(ITIMER_REAL, &beat, nullptr);
+    own_rank = rank;
+    pausing = 1;
+    start_timer();
   }
   ~Pauses() {
+    // First: a pause that ends now must not start the timer again.
+    pausing = 0;
     const itimerval never{};
     setitimer(ITIMER_REAL, &never, nullptr);
     sigaction(SIGALRM, &before_, nullptr);
@@ -65,28 +92,49 @@ void run_steps(const train::RunConfig& config, std::int64_t steps) {
   train::Engine<double> engine(config, grid);
   engine.initialise();
   const RaggedTokens data(config.model.vocab, config.run.seed);
+  const std::sig_atomic_t before = pauses_taken;
   const Pauses pauses(static_cast<int>(grid.rank()));
   for (std::int64_t step = 1; step <= steps; ++step) {
     ASSERT_TRUE(engine.train_step(step, 1e-3, data, 4 * (step - 1)).finite()) << step;
   }
+  EXPECT_GT(pauses_taken, before);
 }
 
-TEST(Pauses, AThousandStepsEndAndSoTheOrderOfExchangesIsTheSame) {
-  train::RunConfig folded = tiny();
-  folded.parallel.pipeline = 2;
-  folded.parallel.tensor = 2;
-  folded.parallel.expert = 2;
-  run_steps(folded, 400);
-  train::RunConfig sharded = tiny();
-  sharded.parallel.context = 2;
-  sharded.parallel.expert_tensor = 2;
-  sharded.parallel.sharding = plan::Sharding::kParameters;
-  run_steps(sharded, 300);
-  train::RunConfig data_parallel = tiny();
-  data_parallel.parallel.expert = 4;
-  data_parallel.parallel.dispatcher = plan::DispatcherKind::kAllGather;
-  run_steps(data_parallel, 300);
-  EXPECT_GT(pauses_taken, 0);
+// 1,000 steps in all.
+
+TEST(Pauses, FoldedPipeline) {
+  train::RunConfig config = tiny();
+  config.parallel.pipeline = 2;
+  config.parallel.tensor = 2;
+  config.parallel.expert = 2;
+  run_steps(config, 300);
+}
+
+TEST(Pauses, InterleavedPipelineWithContext) {
+  train::RunConfig config = tiny();
+  config.model.layers = 4;
+  config.model.moe_layer = {true, true, true, true};
+  config.parallel.pipeline = 2;
+  config.parallel.context = 2;
+  config.parallel.expert = 2;
+  config.parallel.schedule = plan::PipelineSchedule::kInterleaved;
+  config.parallel.chunks = 2;
+  run_steps(config, 200);
+}
+
+TEST(Pauses, ShardedParameters) {
+  train::RunConfig config = tiny();
+  config.parallel.context = 2;
+  config.parallel.expert_tensor = 2;
+  config.parallel.sharding = plan::Sharding::kParameters;
+  run_steps(config, 250);
+}
+
+TEST(Pauses, ExpertsOverDataRanks) {
+  train::RunConfig config = tiny();
+  config.parallel.expert = 4;
+  config.parallel.dispatcher = plan::DispatcherKind::kAllGather;
+  run_steps(config, 250);
 }
 
 }  // namespace
