@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 
 #include "pleat/base/error.hpp"
+#include "pleat/io/megatron.hpp"
 #include "pleat/io/sampling.hpp"
 #include "pleat/io/token_source.hpp"
 
@@ -226,6 +229,28 @@ std::unique_ptr<TokenSource> open_source(const std::string& path,
   return nullptr;
 }
 
+/// One name for a file, however it is spelt: a Megatron pair by either end or none, any path
+/// through links.
+std::string file_identity(const std::string& path, DataFormat format) {
+  const std::string file =
+      format == DataFormat::kMegatron ? MegatronPaths(path).bin : path;
+  std::error_code error;  // what cannot be resolved is reported when it is opened
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(file, error);
+  return error ? file : resolved.string();
+}
+
+/// A second copy would put the held-out samples of the first one into the training.
+void require_different_files(const DataConfig& config) {
+  std::map<std::string, std::string> seen;
+  for (const std::string& path : config.paths) {
+    const auto [first, is_new] = seen.emplace(file_identity(path, config.format), path);
+    PLEAT_REQUIRE(is_new, InputError, "PL0514",
+                  "data.path names the same data twice, as '{}' and as '{}'\n"
+                  "HINT: give it a larger share with data.weights.",
+                  first->second, path);
+  }
+}
+
 void check_config(const DataConfig& config) {
   const bool synthetic = config.format == DataFormat::kSynthetic;
   PLEAT_REQUIRE(synthetic == config.paths.empty(), InputError, "PL0514", "{}",
@@ -234,14 +259,7 @@ void check_config(const DataConfig& config) {
   PLEAT_REQUIRE(!synthetic || config.synthetic_samples > 0, InputError, "PL0514",
                 "synthetic data needs at least one sample, not {}",
                 config.synthetic_samples);
-  for (auto path = config.paths.begin(); path != config.paths.end(); ++path) {
-    // A second copy would put the held-out samples of the first one into the training.
-    PLEAT_REQUIRE(std::find(config.paths.begin(), path, *path) == path, InputError,
-                  "PL0514",
-                  "data.path names '{}' twice\nHINT: give it a larger share with "
-                  "data.weights.",
-                  *path);
-  }
+  require_different_files(config);
   const std::size_t expected = std::max<std::size_t>(config.paths.size(), 1);
   PLEAT_REQUIRE(config.weights.empty() || config.weights.size() == expected, InputError,
                 "PL0511",
