@@ -103,6 +103,24 @@ TEST_F(RunConfigTest, MissingKeysAndNames) {
   }
 }
 
+TEST_F(RunConfigTest, DivisorsMustNotVanishInThePrecisionOfTheRun) {
+  for (const std::string key : {"optimizer.eps=", "model.norm_eps="}) {
+    for (const char* number : {"1e-50", "1e-39", "1e+39"}) {  // the second is subnormal
+      for (const char* precision : {"precision.compute=fp32", "precision.compute=bf16"}) {
+        EXPECT_THAT(complaint([&] { load(kSmallDeck, {key + number, precision}); }),
+                    AllOf(StartsWith("PL0206: override '" + key), HasSubstr("1.18e-38"),
+                          HasSubstr(fmt::format("found {}", number)), HasSubstr("fp32")));
+      }
+      load(kSmallDeck, {key + number, "precision.compute=fp64"});
+    }
+    load(kSmallDeck, {key + "1.2e-38"});
+    EXPECT_THAT(complaint([&] {
+                  load(kSmallDeck, {key + "1e-309", "precision.compute=fp64"});
+                }),
+                AllOf(StartsWith("PL0206: override '" + key), HasSubstr("2.23e-308")));
+  }
+}
+
 TEST_F(RunConfigTest, PathsAreFoundBesideTheDeck) {
   const std::string file = write("data/text.txt", "abc");
   const train::RunConfig config =
