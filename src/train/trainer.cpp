@@ -123,7 +123,9 @@ void Trainer<T>::adopt(const Resumed& resumed) {
 
 template <class T>
 void Trainer<T>::lock_folder() {
-  if (is_first() && !lock_) lock_.emplace(folder_.path(), log_);
+  if (!is_first() || lock_) return;
+  folder_.require_places();
+  lock_.emplace(folder_.path(), log_);
 }
 
 /// Everything that can be wrong with the inputs shows before anything but the lock is written.

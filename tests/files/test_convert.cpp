@@ -146,6 +146,8 @@ TEST(Convert, BadInputIsOneMessageAndLeavesNothing) {
       {(folder / "none") + " " + (folder / "x.h5"), "does not exist"},
       {(folder / "damaged.h5") + " " + (folder / "x"), "PL0301"},
       {(folder / "c.h5") + " " + (folder / "no/such/x"), "PL0921"},
+      {(folder / "c.h5") + " /proc/x", "PL0921"},
+      {test::golden("qwen3moe-tiny") + " /proc/x.h5", "PL0921"},
       {(folder / "c.h5") + " " + (folder / "x") + " --dtype i8", "--dtype"},
       {(folder / "c.h5") + " " + (folder / "x") + " --max-shard-size 5XB",
        "--max-shard-size"},
