@@ -32,6 +32,7 @@ std::int64_t parse_bytes(const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   const std::string unit(stop, end);
   const std::pair<const char*, double> units[] = {{"B", 1.0},
+                                                  {"kB", 1e3},
                                                   {"KB", 1e3},
                                                   {"MB", 1e6},
                                                   {"GB", 1e9},

@@ -252,6 +252,25 @@ TEST_F(Hdf5TokensFile, FaultsAreNamed) {
   expect("PL0507", {"'absent'"}, config);
 }
 
+TEST_F(Hdf5TokensFile, OfManyDatasetsTheFirstAreNamed) {
+  for (int i = 1; i <= 8; ++i) write(fmt::format("d{:02}", i), {1, 5}, counting(5));
+  file();
+  const auto complaint = [&] {
+    try {
+      open(hdf5_config(path_, "absent"));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(complaint(), testing::AllOf(testing::HasSubstr("d07, d08\n"),
+                                          testing::Not(testing::HasSubstr("more"))));
+  for (int i = 9; i <= 30; ++i) write(fmt::format("d{:02}", i), {1, 5}, counting(5));
+  file();
+  EXPECT_THAT(complaint(), testing::AllOf(testing::HasSubstr("d07, d08, ... and 22 more\n"),
+                                          testing::Not(testing::HasSubstr("d09"))));
+}
+
 TEST_F(Hdf5TokensFile, WhatIsNoHdf5FileIsRefused) {
   EXPECT_THROW(open(hdf5_config(folder_.file("absent.h5"))), InputError);
   write_file(path_, "");

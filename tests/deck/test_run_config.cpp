@@ -70,6 +70,7 @@ TEST_F(RunConfigTest, Contradictions) {
       {"data.weights=[1,2]", "data.weights has 2 entries for 0 sources"},
       {"model.heads=5", "model.hidden = 64 is not a multiple of model.heads = 5"},
       {"moe.dense_layers=[2]", "there is no layer 2, expected 0 to 1"},
+      {"moe.dense_layers=[0,1,0]", "moe.dense_layers: layer 0 is given twice"},
       {"parallel.chunks=2", "parallel.chunks = 2 needs parallel.schedule"},
       {"parallel.schedule=interleaved", "but parallel.pipeline = 1"},
       {"parallel.schedule=interleaved parallel.chunks=1 parallel.pipeline=2",

@@ -59,6 +59,8 @@ TEST(Convert, HuggingFaceToCheckpointAndBackIsEqualBitForBit) {
     expect_done("convert " + test::golden(name) + " " + (folder / "c.h5"));
     expect_done("convert " + (folder / "c.h5") + " " + (folder / "whole"));
     expect_done("convert " + (folder / "c.h5") + " " + (folder / "shards") +
+                " --max-shard-size 100kB");
+    expect_done("convert " + (folder / "c.h5") + " " + (folder / "same") +
                 " --max-shard-size 100KB");
     expect_equal_tensors(test::golden(name), folder / "whole");
     expect_equal_tensors(test::golden(name), folder / "shards");
