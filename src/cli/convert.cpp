@@ -32,6 +32,7 @@ std::int64_t parse_bytes(const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   const std::string unit(stop, end);
   const std::pair<const char*, double> units[] = {{"B", 1.0},
+                                                  {"kB", 1e3},
                                                   {"KB", 1e3},
                                                   {"MB", 1e6},
                                                   {"GB", 1e9},
@@ -46,6 +47,25 @@ std::int64_t parse_bytes(const std::string& text) {
   PLEAT_FAIL(InputError, "PL0901",
              "--max-shard-size is '{}', expected a size such as 5GB, 500MB or 2GiB",
              text);
+}
+
+/// A file under a name of another kind misleads whoever finds it.
+void require_checkpoint_name(const ConvertOptions& options) {
+  const std::string extension = std::filesystem::path(options.to).extension();
+  PLEAT_REQUIRE(extension == ".h5" || extension == ".hdf5", InputError, "PL0926",
+                "'{}' is a model folder, which becomes a checkpoint: expected a name in .h5, "
+                "found '{}'",
+                options.from, options.to);
+}
+
+void require_folder_name(const ConvertOptions& options) {
+  const std::string extension = std::filesystem::path(options.to).extension();
+  PLEAT_REQUIRE(extension != ".safetensors" && !io::is_token_target(options.to), InputError,
+                "PL0926",
+                "'{}' is a checkpoint, which becomes a Hugging Face folder: expected the name "
+                "of a folder, found '{}'\n"
+                "HINT: leave {} out.",
+                options.from, options.to, extension);
 }
 
 ModelConversion model_conversion(const ConvertOptions& options) {
@@ -86,10 +106,14 @@ std::string convert(const ConvertOptions& options) {
                 InputError, "PL0920", "'{}' cannot be converted into itself",
                 options.from);
   ModelConversion conversion = model_conversion(options);
-  if (io::is_hugging_face_folder(options.from)) return convert_to_checkpoint(conversion);
+  if (io::is_hugging_face_folder(options.from)) {
+    require_checkpoint_name(options);
+    return convert_to_checkpoint(conversion);
+  }
   conversion.from = find_checkpoint(options.from);
-  return conversion.from.empty() ? convert_tokens(options)
-                                 : convert_to_hugging_face(conversion);
+  if (conversion.from.empty()) return convert_tokens(options);
+  require_folder_name(options);
+  return convert_to_hugging_face(conversion);
 }
 
 ExitCode run_convert(const ConvertOptions& options, const Runtime& runtime) {
@@ -102,8 +126,8 @@ ExitCode run_convert(const ConvertOptions& options, const Runtime& runtime) {
 }
 
 constexpr const char* kFooter = R"(What A is decides the direction:
-  folder with config.json            -> B is a checkpoint file (B.h5)
-  checkpoint, or a run's folder      -> B is a Hugging Face folder
+  folder with config.json            -> B is a checkpoint file: NAME.h5
+  checkpoint, or a run's folder      -> B is a Hugging Face folder: NAME
   text, Megatron .bin/.idx, HDF5     -> B is a token file: NAME.bin or NAME.h5
 Tensors keep their type, bit for bit, unless --dtype says otherwise.)";
 

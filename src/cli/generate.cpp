@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "convert_model.hpp"
+#include "finite_number.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/generator.hpp"
 
@@ -40,6 +41,7 @@ void add_generate(CLI::App& program, Job& job) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--temperature", options->temperature, "0: the most probable token")
+      ->check(finite_number())
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--top-k", options->top_k, "choose among the k most probable; 0: all")

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/durable_file.hpp"
@@ -21,9 +20,13 @@ namespace {
 
 void require_writable_parent(const std::string& path) {
   const std::string parent = io::folder_of(path);
-  PLEAT_REQUIRE(fs::is_directory(parent) && access(parent.c_str(), W_OK | X_OK) == 0,
-                InputError, "PL0921", "cannot write '{}': the folder '{}' {}", path,
-                parent, fs::exists(parent) ? "is not writable" : "does not exist");
+  std::error_code ignored;
+  PLEAT_REQUIRE(fs::is_directory(parent, ignored), InputError, "PL0921",
+                "cannot write '{}': there is no folder '{}'", path, parent);
+  const std::string reason = io::why_not_writable(parent);
+  PLEAT_REQUIRE(reason.empty(), InputError, "PL0921",
+                "cannot write '{}': the folder '{}' is not writable: {}", path, parent,
+                reason);
 }
 
 std::string without_trailing_slashes(std::string path) {

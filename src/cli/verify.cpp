@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "finite_number.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/grid_choice.hpp"
 #include "pleat/train/machine.hpp"
@@ -73,6 +74,7 @@ void add_verify(CLI::App& program, Job& job) {
       ->check(CLI::Range(1, 1000));
   command->add_option("--tolerance", options->tolerance, "largest relative difference")
       ->capture_default_str()
+      ->check(finite_number())
       ->check(CLI::PositiveNumber);
   command->callback([&job, options] {
     job = [options](const Runtime& runtime) { return run_verify(*options, runtime); };

@@ -20,6 +20,17 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+std::string why_not_writable(const std::string& folder) {
+  const std::string probe = folder + "/.write-probe." + std::to_string(getpid());
+  std::ofstream file(probe);
+  file << "pleat\n";
+  file.close();
+  const std::string reason = file ? "" : std::strerror(errno);
+  std::error_code ignored;
+  std::filesystem::remove(probe, ignored);
+  return reason;
+}
+
 void sync_path(const std::string& path) {
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   // Some file systems cannot sync a folder (EINVAL); then there is nothing to wait for.

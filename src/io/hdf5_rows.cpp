@@ -11,13 +11,14 @@ namespace {
 
 constexpr std::int64_t kReadAheadElements = 1 << 16;
 constexpr std::int64_t kMaxWidth = 1 << 24;
-constexpr std::size_t kListedDatasets = 20;
+constexpr std::size_t kListedDatasets = 8;
+constexpr std::size_t kCountedDatasets = 10000;
 constexpr int kListedDepth = 6;  // links may form circles
 
 void list_datasets(const Hdf5Group& group, const std::string& prefix, int depth,
                    std::vector<std::string>& names) {
   for (const std::string& child : group.children()) {
-    if (names.size() >= kListedDatasets || depth > kListedDepth) return;
+    if (names.size() >= kCountedDatasets || depth > kListedDepth) return;
     try {
       if (group.is_group(child)) {
         list_datasets(group.group(child), prefix + child + "/", depth + 1, names);
@@ -30,18 +31,28 @@ void list_datasets(const Hdf5Group& group, const std::string& prefix, int depth,
   }
 }
 
+/// "a, b, c", of many the first ones and how many more there are.
+std::string datasets_text(const Hdf5Group& root) {
+  std::vector<std::string> names;
+  list_datasets(root, "", 0, names);
+  if (names.empty()) return "none";
+  const std::size_t shown = std::min(names.size(), kListedDatasets);
+  const std::string text =
+      fmt::to_string(fmt::join(names.begin(), names.begin() + shown, ", "));
+  if (shown == names.size()) return text;
+  const char* least = names.size() == kCountedDatasets ? "at least " : "";
+  return fmt::format("{}, ... and {}{} more", text, least, names.size() - shown);
+}
+
 }  // namespace
 
 Hdf5Dataset open_integers(const Hdf5File& file, const std::string& name) {
   const Hdf5Group root = file.root();
   if (name.empty() || !root.has(name) || root.is_group(name)) {
-    std::vector<std::string> names;
-    list_datasets(root, "", 0, names);
     PLEAT_FAIL(InputError, "PL0507",
                "'{}' has no dataset '{}'; it has: {}\nHINT: name it "
                "with data.dataset.",
-               file.path(), name,
-               names.empty() ? "none" : fmt::to_string(fmt::join(names, ", ")));
+               file.path(), name, datasets_text(root));
   }
   Hdf5Dataset dataset = root.dataset(name);
   PLEAT_REQUIRE(dataset.kind() == Hdf5Kind::kInteger, InputError, "PL0509",

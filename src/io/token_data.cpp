@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 
 #include "pleat/base/error.hpp"
+#include "pleat/io/megatron.hpp"
 #include "pleat/io/sampling.hpp"
 #include "pleat/io/token_source.hpp"
 
@@ -41,6 +44,9 @@ class SampledTokenData final : public TokenData {
   std::int64_t training_position(std::int64_t number) const;
   void read_checked(std::size_t source, std::int64_t number, RawSample& sample) const;
   void check_small_sources() const;
+  bool is_for_training(std::int64_t sample) const {
+    return split_.training_before(sample + 1) > split_.training_before(sample);
+  }
   void fill(std::int64_t sample, std::size_t row, const HostBatch& batch,
             RawSample& scratch) const;
   void check_batch(const HostBatch& batch) const;
@@ -55,6 +61,19 @@ class SampledTokenData final : public TokenData {
   std::vector<Group> groups_;
   BlendOrder blend_;
 };
+
+/// A position counts where its mask says so and a real token follows.
+bool carries_loss(const RawSample& sample, std::int64_t position) {
+  return position + 1 < sample.length &&
+         sample.loss_mask_S[static_cast<std::size_t>(position)] != 0;
+}
+
+bool has_loss(const RawSample& sample) {
+  for (std::int64_t s = 0; s + 1 < sample.length; ++s) {
+    if (carries_loss(sample, s)) return true;
+  }
+  return false;
+}
 
 std::vector<std::int64_t> count_samples(
     const std::vector<std::unique_ptr<TokenSource>>& sources) {
@@ -108,11 +127,23 @@ void SampledTokenData::make_groups(const std::vector<double>& weights) {
 
 void SampledTokenData::check_small_sources() const {
   RawSample sample(sequence_);
+  bool any_loss = false;
   for (std::size_t s = 0; s < sources_.size(); ++s) {
     const std::int64_t samples = sources_[s]->samples();
-    if (samples > kCheckedTokens / (sequence_ + 1)) continue;
-    for (std::int64_t i = 0; i < samples; ++i) read_checked(s, i, sample);
+    if (samples > kCheckedTokens / (sequence_ + 1)) {
+      any_loss = true;  // nobody has looked
+      continue;
+    }
+    for (std::int64_t i = 0; i < samples; ++i) {
+      read_checked(s, i, sample);
+      any_loss = any_loss || (has_loss(sample) && is_for_training(starts_[s] + i));
+    }
   }
+  PLEAT_REQUIRE(any_loss, InputError, "PL0502",
+                "no token of the {} samples to train on carries loss\n"
+                "HINT: a token counts where data.loss_mask is 1 and, within data.lengths, "
+                "another one follows.",
+                split_.training());
 }
 
 void SampledTokenData::read_checked(std::size_t source, std::int64_t number,
@@ -158,8 +189,7 @@ void SampledTokenData::fill(std::int64_t sample, std::size_t row, const HostBatc
     batch.tokens_BS(row, s) = token(s);
     batch.labels_BS(row, s) = token(s + 1);
     batch.real_BS(row, s) = s < scratch.length;
-    batch.loss_mask_BS(row, s) =
-        s + 1 < scratch.length && scratch.loss_mask_S[static_cast<std::size_t>(s)] != 0;
+    batch.loss_mask_BS(row, s) = carries_loss(scratch, s);
   }
 }
 
@@ -226,6 +256,28 @@ std::unique_ptr<TokenSource> open_source(const std::string& path,
   return nullptr;
 }
 
+/// One name for a file, however it is spelt: a Megatron pair by either end or none, any path
+/// through links.
+std::string file_identity(const std::string& path, DataFormat format) {
+  const std::string file =
+      format == DataFormat::kMegatron ? MegatronPaths(path).bin : path;
+  std::error_code error;  // what cannot be resolved is reported when it is opened
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(file, error);
+  return error ? file : resolved.string();
+}
+
+/// A second copy would put the held-out samples of the first one into the training.
+void require_different_files(const DataConfig& config) {
+  std::map<std::string, std::string> seen;
+  for (const std::string& path : config.paths) {
+    const auto [first, is_new] = seen.emplace(file_identity(path, config.format), path);
+    PLEAT_REQUIRE(is_new, InputError, "PL0514",
+                  "data.path names the same data twice, as '{}' and as '{}'\n"
+                  "HINT: give it a larger share with data.weights.",
+                  first->second, path);
+  }
+}
+
 void check_config(const DataConfig& config) {
   const bool synthetic = config.format == DataFormat::kSynthetic;
   PLEAT_REQUIRE(synthetic == config.paths.empty(), InputError, "PL0514", "{}",
@@ -234,14 +286,7 @@ void check_config(const DataConfig& config) {
   PLEAT_REQUIRE(!synthetic || config.synthetic_samples > 0, InputError, "PL0514",
                 "synthetic data needs at least one sample, not {}",
                 config.synthetic_samples);
-  for (auto path = config.paths.begin(); path != config.paths.end(); ++path) {
-    // A second copy would put the held-out samples of the first one into the training.
-    PLEAT_REQUIRE(std::find(config.paths.begin(), path, *path) == path, InputError,
-                  "PL0514",
-                  "data.path names '{}' twice\nHINT: give it a larger share with "
-                  "data.weights.",
-                  *path);
-  }
+  require_different_files(config);
   const std::size_t expected = std::max<std::size_t>(config.paths.size(), 1);
   PLEAT_REQUIRE(config.weights.empty() || config.weights.size() == expected, InputError,
                 "PL0511",

@@ -162,7 +162,8 @@ StepResult Engine<T>::train_step(std::int64_t step, double learning_rate,
     optimizer_.measure(exec_, store_);
   }
   const StepResult result{.losses = collect(training_, scale),
-                          .gradient_norm = optimizer_.gradient_norm(exec_)};
+                          .gradient_norm = optimizer_.gradient_norm(exec_),
+                          .valid_tokens = valid};
   if (accept(result)) update(step, learning_rate);
   return result;
 }
@@ -208,7 +209,7 @@ void Engine<T>::update_router_bias() {
 }
 
 template <class T>
-double Engine<T>::validate(const io::TokenData& data, std::int64_t samples) {
+std::optional<double> Engine<T>::validate(const io::TokenData& data, std::int64_t samples) {
   const std::int64_t at_once = validation_.micro_batches() * config_.batch.micro;
   std::int64_t valid = 0;
   sums_.reset(exec_);
@@ -218,8 +219,8 @@ double Engine<T>::validate(const io::TokenData& data, std::int64_t samples) {
     pipeline_.evaluate(exec_, rounds_of(validation_, 1.0),
                        {store_.weights(), store_.gradients(), sums_, store_.hooks()});
   }
-  const double scale = valid > 0 ? 1.0 / static_cast<double>(valid) : 0.0;
-  return collect(validation_, scale).cross_entropy;
+  if (valid == 0) return std::nullopt;
+  return collect(validation_, 1.0 / static_cast<double>(valid)).cross_entropy;
 }
 
 /// The last parameter, seen from the input, whose gradient is not finite: the backward pass

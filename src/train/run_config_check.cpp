@@ -2,7 +2,9 @@
 /// \file
 /// \brief Keys that must fit together.
 #include <algorithm>
+#include <limits>
 #include <string_view>
+#include <utility>
 
 #include "pleat/base/error.hpp"
 #include "pleat/train/stop_requests.hpp"
@@ -43,6 +45,26 @@ void check_optimizer(const io::Deck& deck, const RunConfig& config) {
                 "{}: optimizer.min_lr = {} is more than optimizer.lr = {}\n"
                 "HINT: the rate falls from lr to min_lr.",
                 deck.where("optimizer.min_lr"), optimizer.min_lr, optimizer.lr);
+}
+
+/// Numbers that keep a division from being one by zero. Norms, moments and the weights that
+/// the optimizer works on are fp32 with bf16 too; subnormal numbers count as zero on some
+/// machines.
+void check_divisors(const io::Deck& deck, const RunConfig& config) {
+  const bool wide = config.precision.compute == Precision::kFp64;
+  const double least = wide ? std::numeric_limits<double>::min()
+                            : double{std::numeric_limits<float>::min()};
+  const double most = wide ? std::numeric_limits<double>::max()
+                           : double{std::numeric_limits<float>::max()};
+  const std::pair<const char*, double> divisors[] = {
+      {"optimizer.eps", config.optimizer.eps}, {"model.norm_eps", config.model.norm_eps}};
+  for (const auto& [name, value] : divisors) {
+    PLEAT_REQUIRE(value >= least && value <= most, InputError, "PL0206",
+                  "{}: {}: found {}, expected {:.3g} to {:.3g}, the numbers that {} holds "
+                  "in full\nHINT: it is computed with in {}, see precision.compute.",
+                  deck.where(name), name, value, least, most, wide ? "fp64" : "fp32",
+                  wide ? "fp64" : "fp32");
+  }
 }
 
 void check_data(const io::Deck& deck, const RunConfig& config) {
@@ -105,6 +127,7 @@ void check_consistency(const io::Deck& deck, const RunConfig& config) {
   check_batch(deck, config.batch);
   check_parallel(deck, config);
   check_optimizer(deck, config);
+  check_divisors(deck, config);
   check_data(deck, config);
   check_output(deck, config);
   check_interruptions(deck, config);

@@ -127,7 +127,11 @@ void fill_layer_pattern(const io::Deck& deck, DeckFields& fields) {
   plan::ModelConfig& model = fields.config.model;
   std::vector<std::int64_t>& dense = fields.dense_layers;
   std::sort(dense.begin(), dense.end());
-  dense.erase(std::unique(dense.begin(), dense.end()), dense.end());
+  const auto twice = std::adjacent_find(dense.begin(), dense.end());
+  PLEAT_REQUIRE(twice == dense.end(), InputError, "PL0209",
+                "{}: moe.dense_layers: layer {} is given twice\n"
+                "HINT: one of them is probably meant to be another layer.",
+                deck.where("moe.dense_layers"), *twice);
   model.moe_layer.assign(static_cast<std::size_t>(model.layers), model.moe.experts > 0);
   for (const std::int64_t layer : dense) {
     PLEAT_REQUIRE(layer < model.layers, InputError, "PL0209",

@@ -12,8 +12,6 @@
 #include <string_view>
 #include <system_error>
 
-#include <unistd.h>
-
 #include "pleat/base/error.hpp"
 #include "pleat/io/durable_file.hpp"
 
@@ -31,19 +29,30 @@ void RunFolder::create() const {
   fs::create_directories(path_, error);
   std::string reason = error ? error.message() : "";
   if (reason.empty() && !fs::is_directory(path_)) reason = "it is not a folder";
-  // A probe file: permission bits alone do not tell of a read-only or full file system.
-  const std::string probe = path_ + "/.write-probe." + std::to_string(getpid());
-  if (reason.empty()) {
-    std::ofstream file(probe);
-    file << "pleat\n";
-    file.close();
-    if (!file) reason = std::strerror(errno);
-    fs::remove(probe, error);
-  }
+  if (reason.empty()) reason = io::why_not_writable(path_);
   PLEAT_REQUIRE(reason.empty(), InputError, "PL0703",
                 "the output folder '{}' cannot be written: {}\n"
                 "HINT: set run.output to a folder in which you may create files.",
                 path_, reason);
+}
+
+void RunFolder::require_places() const {
+  std::error_code error;
+  const auto require = [&](bool usable, const std::string& place, const char* expected) {
+    PLEAT_REQUIRE(usable, InputError, "PL0703",
+                  "the output folder '{}' cannot be written: '{}' is in the way, expected {}\n"
+                  "HINT: move it away, or set run.output to another folder.",
+                  path_, place, expected);
+  };
+  for (const std::string& file : {lock(), deck(), log(), metrics()}) {
+    for (const char* end : {"", ".tmp"}) {
+      require(!fs::is_directory(file + end, error), file + end, "a file or nothing");
+    }
+  }
+  for (const std::string& folder : {checkpoints(), gradients()}) {
+    const bool there = fs::exists(fs::symlink_status(folder, error));
+    require(!there || fs::is_directory(folder, error), folder, "a folder or nothing");
+  }
 }
 
 void RunFolder::set_aside_earlier_run(Log& log) const {

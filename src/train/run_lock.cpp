@@ -14,6 +14,7 @@
 
 #include "pleat/base/error.hpp"
 #include "pleat/base/host.hpp"
+#include "pleat/train/run_folder.hpp"
 
 namespace pleat::train {
 namespace {
@@ -47,7 +48,7 @@ int lock_file(int descriptor) {
 }  // namespace
 
 RunLock::RunLock(const std::string& folder, Log& log) {
-  const std::string path = folder + "/.lock";
+  const std::string path = RunFolder(folder).lock();
   file_ = io::FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   const int error = file_.get() < 0 ? errno : lock_file(file_.get());
   PLEAT_REQUIRE(file_.get() < 0 || (error != EAGAIN && error != EACCES), InputError,

@@ -60,7 +60,8 @@ class Trainer {
   std::int64_t roll_back(std::int64_t step);
   void write_gradient_file(std::int64_t step, const StepResult& result);
   [[noreturn]] void fail_step(std::int64_t step, const StepResult& result);
-  double validate();
+  std::optional<double> validate();
+  void tell_of_no_loss(std::int64_t step);
   void save(std::int64_t step);
   bool must_stop(std::int64_t step);
   std::string whereabouts();
@@ -88,6 +89,7 @@ class Trainer {
   std::int64_t saved_step_ = 0;
   double longest_step_ = 0.0;
   double peak_flops_ = 0.0;
+  bool told_of_no_loss_ = false;
   double stalled_told_ = 0.0;  ///< what metrics.csv has of the time that checkpoints took
   RunReport report_;
 };
@@ -121,7 +123,9 @@ void Trainer<T>::adopt(const Resumed& resumed) {
 
 template <class T>
 void Trainer<T>::lock_folder() {
-  if (is_first() && !lock_) lock_.emplace(folder_.path(), log_);
+  if (!is_first() || lock_) return;
+  folder_.require_places();
+  lock_.emplace(folder_.path(), log_);
 }
 
 /// Everything that can be wrong with the inputs shows before anything but the lock is written.
@@ -216,6 +220,7 @@ std::optional<StepMetrics> Trainer<T>::try_step(std::int64_t step) {
     return std::nullopt;
   }
   const double seconds = seconds_since(start);
+  if (result.valid_tokens == 0) tell_of_no_loss(step);
   write_gradient_file(step, result);
   next_sample_ += config_.batch.global;
   StepMetrics metrics = report_.metrics_of(step, rate, seconds, result, next_sample_,
@@ -286,10 +291,26 @@ void Trainer<T>::write_gradient_file(std::int64_t step, const StepResult& result
 }
 
 template <class T>
-double Trainer<T>::validate() {
+std::optional<double> Trainer<T>::validate() {
   std::int64_t samples = data_->validation_samples();
   if (config_.validation.samples > 0) samples = std::min(samples, config_.validation.samples);
-  return engine_.validate(*data_, samples);
+  const std::optional<double> loss = engine_.validate(*data_, samples);
+  if (!loss) {
+    log_.warn("validation: no token of the {} held-out samples carries loss: there is no "
+              "validation loss",
+              samples);
+  }
+  return loss;
+}
+
+/// A loss of 0 must not be taken for a good one. Once: it may be every other step.
+template <class T>
+void Trainer<T>::tell_of_no_loss(std::int64_t step) {
+  if (told_of_no_loss_) return;
+  told_of_no_loss_ = true;
+  log_.warn("step {}: no token of its batch carries loss (data.loss_mask, data.lengths): a "
+            "cross-entropy of 0 says nothing; later steps of this kind are not told",
+            step);
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include "data_test.hpp"
 #include "pleat/io/hdf5.hpp"
 #include "pleat/io/hdf5_rows.hpp"
+#include "pleat/io/sampling.hpp"
 
 namespace pleat::test {
 namespace {
@@ -195,6 +196,32 @@ TEST_F(Hdf5TokensFile, PaddingMayHoldAnything) {
   EXPECT_EQ(training_sample(*open(config), 0, 4), (Tokens{1, 2, 3, 0, 0}));
 }
 
+TEST_F(Hdf5TokensFile, SomeTokenToTrainOnMustCarryLoss) {
+  const io::HeldOutSplit split(4, 0.25, 1);
+  std::vector<std::int32_t> held_out(16);
+  held_out[static_cast<std::size_t>(4 * split.held_out_sample(0))] = 1;
+  std::vector<std::int32_t> trained(16);
+  trained[static_cast<std::size_t>(4 * split.training_sample(2) + 1)] = 1;
+  write("tokens", {4, 5}, counting(20));
+  write("none", {4, 4}, std::vector<std::int32_t>(16));
+  write("held_out", {4, 4}, held_out);
+  write("trained", {4, 4}, trained);
+  write("lengths", {4}, std::vector<std::int32_t>{1, 0, 1, 1});
+  io::DataConfig config = hdf5_config(file());
+  config.split = 0.25;
+  for (const char* mask : {"none", "held_out"}) {
+    config.loss_mask = mask;
+    expect_input_error("PL0502", {"3 samples to train on", "loss_mask"},
+                       [&] { open(config); });
+  }
+  config.loss_mask = "trained";
+  open(config);
+  config.loss_mask = "";
+  open(config);
+  config.lengths = "lengths";
+  expect_input_error("PL0502", {"carries loss"}, [&] { open(config); });
+}
+
 TEST_F(Hdf5TokensFile, FaultsAreNamed) {
   write("tokens", {6, 5}, counting(30));
   write("empty", {0, 5}, counting(0));
@@ -223,6 +250,25 @@ TEST_F(Hdf5TokensFile, FaultsAreNamed) {
   expect("PL0510", {"length 6 of sample 3"}, config);
   config.lengths = "absent";
   expect("PL0507", {"'absent'"}, config);
+}
+
+TEST_F(Hdf5TokensFile, OfManyDatasetsTheFirstAreNamed) {
+  for (int i = 1; i <= 8; ++i) write(fmt::format("d{:02}", i), {1, 5}, counting(5));
+  file();
+  const auto complaint = [&] {
+    try {
+      open(hdf5_config(path_, "absent"));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(complaint(), testing::AllOf(testing::HasSubstr("d07, d08\n"),
+                                          testing::Not(testing::HasSubstr("more"))));
+  for (int i = 9; i <= 30; ++i) write(fmt::format("d{:02}", i), {1, 5}, counting(5));
+  file();
+  EXPECT_THAT(complaint(), testing::AllOf(testing::HasSubstr("d07, d08, ... and 22 more\n"),
+                                          testing::Not(testing::HasSubstr("d09"))));
 }
 
 TEST_F(Hdf5TokensFile, WhatIsNoHdf5FileIsRefused) {

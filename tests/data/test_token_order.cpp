@@ -150,6 +150,27 @@ TEST_F(TokenOrder, NoFileMayBeGivenTwice) {
   expect_input_error("PL0514", {config_.paths.front(), "twice"}, [&] { open(); });
 }
 
+TEST_F(TokenOrder, NoFileMayBeGivenTwiceUnderAnotherSpelling) {
+  const std::string file = config_.paths.front();
+  std::filesystem::create_symlink(file, folder_.file("link"));
+  for (const std::string& other : {folder_.file("./a"), folder_.file("link")}) {
+    config_.paths = {file, other};
+    expect_input_error("PL0514", {"'" + file + "'", "'" + other + "'", "twice"},
+                       [&] { open(); });
+  }
+}
+
+TEST_F(TokenOrder, APairOfMegatronMayNotBeGivenTwice) {
+  config_.format = io::DataFormat::kMegatron;
+  const std::string pair = PLEAT_TESTS_DIR "/data/megatron/uint16";
+  for (const std::string end : {"", ".bin", ".idx"}) {
+    config_.paths = {pair, pair + end};
+    expect_input_error("PL0514", {"'" + pair + "'", "twice"}, [&] { open(); });
+  }
+  config_.paths = {pair + ".idx", pair + ".bin"};
+  expect_input_error("PL0514", {"'" + pair + ".bin'", "twice"}, [&] { open(); });
+}
+
 TEST_F(TokenOrder, AWeightedFileMustKeepATrainingSample) {
   write_file(folder_.file("c"), numbered_text(1, 'c'));
   write_file(folder_.file("d"), numbered_text(1, 'd'));

@@ -84,7 +84,7 @@ TEST(TokenText, BadFilesAreNamed) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.txt");
   const auto open = [&] { io::open_token_data(text_config({path}), 8, 256, 1); };
-  expect_input_error("PL0501", {path, "No such file"}, open);
+  expect_input_error("PL0501", {path, "No such file", "relative to the deck's folder or the working"}, open);
   write_file(path, "");
   expect_input_error("PL0502", {path, "empty"}, open);
   write_file(path, "12345678");

@@ -66,6 +66,10 @@ TEST_F(CommandLineTest, MistakesOfTheCommandLine) {
   expect_bad_input("train", "deck is required");
   expect_bad_input("train deck.toml --fast", "--fast");
   expect_bad_input("params extra", "PL0901");
+  for (const char* number : {"nan", "NaN", "inf"}) {
+    expect_bad_input(std::string("generate a.h5 --temperature ") + number, "--temperature");
+    expect_bad_input(std::string("verify try.toml --tolerance ") + number, "--tolerance");
+  }
   expect_bad_input("--nonsense", "HINT: see 'pleat --help'.");
 }
 

@@ -70,6 +70,7 @@ TEST_F(RunConfigTest, Contradictions) {
       {"data.weights=[1,2]", "data.weights has 2 entries for 0 sources"},
       {"model.heads=5", "model.hidden = 64 is not a multiple of model.heads = 5"},
       {"moe.dense_layers=[2]", "there is no layer 2, expected 0 to 1"},
+      {"moe.dense_layers=[0,1,0]", "moe.dense_layers: layer 0 is given twice"},
       {"parallel.chunks=2", "parallel.chunks = 2 needs parallel.schedule"},
       {"parallel.schedule=interleaved", "but parallel.pipeline = 1"},
       {"parallel.schedule=interleaved parallel.chunks=1 parallel.pipeline=2",
@@ -100,6 +101,24 @@ TEST_F(RunConfigTest, MissingKeysAndNames) {
   for (const char* name : {"run.name=a/b", "run.name=..", "run.name=", "run.name=a b"}) {
     EXPECT_THAT(complaint([&] { load(kSmallDeck, {name}); }),
                 AllOf(StartsWith("PL0206: "), HasSubstr("run.name: found")));
+  }
+}
+
+TEST_F(RunConfigTest, DivisorsMustNotVanishInThePrecisionOfTheRun) {
+  for (const std::string key : {"optimizer.eps=", "model.norm_eps="}) {
+    for (const char* number : {"1e-50", "1e-39", "1e+39"}) {  // the second is subnormal
+      for (const char* precision : {"precision.compute=fp32", "precision.compute=bf16"}) {
+        EXPECT_THAT(complaint([&] { load(kSmallDeck, {key + number, precision}); }),
+                    AllOf(StartsWith("PL0206: override '" + key), HasSubstr("1.18e-38"),
+                          HasSubstr(fmt::format("found {}", number)), HasSubstr("fp32")));
+      }
+      load(kSmallDeck, {key + number, "precision.compute=fp64"});
+    }
+    load(kSmallDeck, {key + "1.2e-38"});
+    EXPECT_THAT(complaint([&] {
+                  load(kSmallDeck, {key + "1e-309", "precision.compute=fp64"});
+                }),
+                AllOf(StartsWith("PL0206: override '" + key), HasSubstr("2.23e-308")));
   }
 }
 

@@ -178,6 +178,27 @@ TEST_F(BadInput, OutputFolders) {
   expect_refused_override("run.output=file", {"file"});
   expect_refused_override("run.output=file/out", {"file/out"});
   expect_refused_override("run.output=/proc/pleat", {"/proc/pleat"});
+  expect_refused_override("run.output=/proc", {"/proc", "PL0703"});
+}
+
+TEST_F(BadInput, ObstaclesInTheOutputFolder) {
+  for (const char* name : {"deck.toml", "deck.toml.tmp", "run.log", "metrics.csv",
+                           "metrics.csv.tmp", ".lock"}) {
+    fs::remove_all(path("out"));
+    fs::create_directories(path("out") + "/" + name);
+    expect_refused_override("run.output=out", {"PL0703", std::string("out/") + name});
+  }
+  fs::remove_all(path("out"));
+  fs::create_directory(path("out"));
+  write("out/gradients", "in the way");
+  expect_refused_override("run.output=out", {"PL0703", "out/gradients"});
+  fs::remove(path("out/gradients"));
+  fs::create_symlink("nowhere", path("out/checkpoints"));
+  expect_refused_override("run.output=out", {"PL0703", "out/checkpoints"});
+  // A link to a folder elsewhere is none.
+  fs::create_directory(path("out/nowhere"));
+  const ProgramResult run = pleat("train deck.toml run.output=out");
+  EXPECT_EQ(run.exit_code, 0) << run.output;
 }
 
 TEST_F(BadInput, CommandLine) {

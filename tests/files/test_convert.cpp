@@ -59,6 +59,8 @@ TEST(Convert, HuggingFaceToCheckpointAndBackIsEqualBitForBit) {
     expect_done("convert " + test::golden(name) + " " + (folder / "c.h5"));
     expect_done("convert " + (folder / "c.h5") + " " + (folder / "whole"));
     expect_done("convert " + (folder / "c.h5") + " " + (folder / "shards") +
+                " --max-shard-size 100kB");
+    expect_done("convert " + (folder / "c.h5") + " " + (folder / "same") +
                 " --max-shard-size 100KB");
     expect_equal_tensors(test::golden(name), folder / "whole");
     expect_equal_tensors(test::golden(name), folder / "shards");
@@ -146,6 +148,12 @@ TEST(Convert, BadInputIsOneMessageAndLeavesNothing) {
       {(folder / "none") + " " + (folder / "x.h5"), "does not exist"},
       {(folder / "damaged.h5") + " " + (folder / "x"), "PL0301"},
       {(folder / "c.h5") + " " + (folder / "no/such/x"), "PL0921"},
+      {(folder / "c.h5") + " " + (folder / "x.h5"), "PL0926"},
+      {(folder / "c.h5") + " " + (folder / "x.safetensors"), "name of a folder"},
+      {test::golden("qwen3moe-tiny") + " " + (folder / "x.safetensors"), "PL0926"},
+      {test::golden("qwen3moe-tiny") + " " + (folder / "x"), "expected a name in .h5"},
+      {(folder / "c.h5") + " /proc/x", "PL0921"},
+      {test::golden("qwen3moe-tiny") + " /proc/x.h5", "PL0921"},
       {(folder / "c.h5") + " " + (folder / "x") + " --dtype i8", "--dtype"},
       {(folder / "c.h5") + " " + (folder / "x") + " --max-shard-size 5XB",
        "--max-shard-size"},

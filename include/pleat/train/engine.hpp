@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct StepLosses {
 struct StepResult {
   StepLosses losses;
   double gradient_norm = 0.0;  ///< before clipping
+  std::int64_t valid_tokens = 0;  ///< that carry loss; 0: no cross-entropy
   bool finite() const;
 };
 
@@ -70,8 +72,9 @@ class Engine {
                         std::int64_t first, const Accept& accept = accept_finite);
   /// \brief Checksum of the samples of the last step, each counted once over all ranks.
   std::int64_t samples_checksum() const;
-  /// \brief Cross-entropy of the first held-out samples, per valid token.
-  double validate(const io::TokenData& data, std::int64_t samples);
+  /// \brief Cross-entropy of the first held-out samples, per valid token; nothing where none
+  /// of their tokens carries loss.
+  std::optional<double> validate(const io::TokenData& data, std::int64_t samples);
   /// \brief Where the forward pass of the last step's samples leaves the finite numbers, else
   /// which gradient does: for an error message.
   std::string first_non_finite();

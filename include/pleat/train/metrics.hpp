@@ -32,7 +32,7 @@ struct StepMetrics {
   std::int64_t peak_memory = 0;   ///< bytes of one rank, largest since the start
   double expert_imbalance = 0.0;  ///< largest over the MoE layers, see expert_imbalance()
   std::int64_t dropped = 0;       ///< (token, choice) pairs that no expert took
-  std::optional<double> validation_loss;  ///< empty: not measured after this step
+  std::optional<double> validation_loss;  ///< empty: none after this step
   std::int64_t skipped = 0;         ///< batches left out since the run began
   std::int64_t rollbacks = 0;       ///< returns to a checkpoint since the run began
   double seconds_checkpoint = 0.0;  ///< that the steps waited for checkpoints

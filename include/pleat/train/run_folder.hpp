@@ -11,11 +11,12 @@
 
 namespace pleat::train {
 
-/// \brief OUTPUT/{deck.toml, run.log, metrics.csv, checkpoints/, gradients/}.
+/// \brief OUTPUT/{.lock, deck.toml, run.log, metrics.csv, checkpoints/, gradients/}.
 class RunFolder {
  public:
   explicit RunFolder(std::string path) : path_(std::move(path)) {}
 
+  std::string lock() const { return path_ + "/.lock"; }
   std::string deck() const { return path_ + "/deck.toml"; }
   std::string log() const { return path_ + "/run.log"; }
   std::string metrics() const { return path_ + "/metrics.csv"; }
@@ -26,6 +27,9 @@ class RunFolder {
   bool exists() const;
   /// \brief Makes the folder and proves that it can be written. \throws InputError PL0703
   void create() const;
+  /// \brief Checks that nothing of another kind lies where the run's files and folders go.
+  /// Writes nothing. \throws InputError PL0703
+  void require_places() const;
   /// \brief Renames what an earlier run left, so that a new one starts empty and nothing is
   /// lost.
   void set_aside_earlier_run(Log& log) const;
