@@ -225,11 +225,10 @@ bool Checkpoints<T>::usable(const std::string& path, const std::function<void()>
 
 template <class T>
 void Checkpoints<T>::check_continuable(const io::CheckpointLoader& loader,
-                                       const std::string& path) {
-  const std::string& deck = loader.info().deck;
-  if (!deck.empty()) {
-    require_continuable(path, deck_changes(deck, config_.resolved_deck), log_);
-  }
+                                       const std::string& path, bool tell_changes) {
+  const std::vector<DeckChange> changes =
+      deck_changes(loader.info().deck, config_.resolved_deck);
+  tell_changes ? require_continuable(path, changes, log_) : require_continuable(path, changes);
   loader.require_tensors(TensorGroup::kParameters, *whole_layout_);
   loader.require_optimizer_state();
   loader.require_tensors(TensorGroup::kFirstMoment, *whole_layout_);
@@ -255,29 +254,50 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
     return newest(engine);
   }
   io::CheckpointLoader loader(path, grid_.files(), config_.checkpoint.hints);
-  check_continuable(loader, path);
+  check_continuable(loader, path, true);
   return read(loader, path, engine);
 }
 
+/// The first of the candidates that is wanted and undamaged.
+/// \param wanted  asked about the step
 template <class T>
-std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine, std::int64_t every) {
-  const std::vector<std::string> paths = candidates();
+std::optional<Resumed> Checkpoints<T>::first_usable(
+    const std::vector<std::string>& paths, Engine<T>& engine,
+    const std::function<bool(std::int64_t)>& wanted, bool tell_changes) {
   for (const std::string& path : paths) {
     std::unique_ptr<io::CheckpointLoader> loader;
     const bool opened = usable(path, [&] {
       loader = std::make_unique<io::CheckpointLoader>(path, grid_.files(),
                                                       config_.checkpoint.hints);
     });
-    if (!opened || loader->info().step % every != 0) continue;
-    check_continuable(*loader, path);
+    if (!opened || !wanted(loader->info().step)) continue;
+    check_continuable(*loader, path, tell_changes);
     Resumed resumed;
     if (usable(path, [&] { resumed = read(*loader, path, engine); })) return resumed;
   }
-  PLEAT_REQUIRE(paths.empty() || every > 1, InputError, "PL0312",
+  return std::nullopt;
+}
+
+template <class T>
+std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine) {
+  const std::vector<std::string> paths = candidates();
+  std::optional<Resumed> found =
+      first_usable(paths, engine, [](std::int64_t) { return true; }, true);
+  PLEAT_REQUIRE(found || paths.empty(), InputError, "PL0312",
                 "no checkpoint in '{}' can be used\nHINT: checkpoint.resume = \"none\" sets them "
                 "aside and starts the run anew.",
                 folder_);
-  return std::nullopt;
+  return found;
+}
+
+/// What changed in the deck was said when the run was resumed.
+template <class T>
+std::optional<Resumed> Checkpoints<T>::go_back(Engine<T>& engine, std::int64_t step) {
+  const std::int64_t every = config_.checkpoint.every;
+  const auto earlier_and_regular = [&](std::int64_t candidate) {
+    return candidate < step && candidate % every == 0;
+  };
+  return first_usable(candidates(), engine, earlier_and_regular, false);
 }
 
 template <class T>

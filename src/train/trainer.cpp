@@ -246,8 +246,7 @@ template <class T>
 std::int64_t Trainer<T>::roll_back(std::int64_t step) {
   checkpoints_.wait();
   // A regular one, wherever the run was stopped: the interruptions change nothing.
-  const std::optional<Resumed> resumed =
-      checkpoints_.newest(engine_, config_.checkpoint.every);
+  const std::optional<Resumed> resumed = checkpoints_.go_back(engine_, step);
   PLEAT_REQUIRE(resumed, NumericalError, "PL0711",
                 "step {}: guard asks for a rollback, but there is no regular checkpoint yet\n"
                 "HINT: lower checkpoint.every, or use \"skip\" until the run is stable.",

@@ -48,9 +48,10 @@ class Checkpoints {
   /// \throws InputError PL0309 another model; PL0312 all are damaged; PL0732 a deck that
   ///   cannot continue it
   std::optional<Resumed> resume(Engine<T>& engine);
-  /// \brief Loads the newest usable checkpoint of the folder, if there is one.
-  /// \param every  divides its step: those of stops in between are passed over
-  std::optional<Resumed> newest(Engine<T>& engine, std::int64_t every = 1);
+  /// \brief Loads the newest usable checkpoint that a rollback in `step` can return to, if there
+  /// is one: of an earlier step, which checkpoint.every (not 0) divides. Those of stops in
+  /// between are passed over, and so are those that another job left at later steps.
+  std::optional<Resumed> go_back(Engine<T>& engine, std::int64_t step);
 
   /// \brief Begins to write, after the one before; all of it unless checkpoint.asynchronous.
   /// What fails is a warning of poll() or wait().
@@ -73,7 +74,12 @@ class Checkpoints {
   class Writing;
   std::vector<std::string> candidates();
   bool usable(const std::string& path, const std::function<void()>& work);
-  void check_continuable(const io::CheckpointLoader& loader, const std::string& path);
+  std::optional<Resumed> newest(Engine<T>& engine);
+  std::optional<Resumed> first_usable(const std::vector<std::string>& paths, Engine<T>& engine,
+                                      const std::function<bool(std::int64_t)>& wanted,
+                                      bool tell_changes);
+  void check_continuable(const io::CheckpointLoader& loader, const std::string& path,
+                         bool tell_changes);
   Resumed read(io::CheckpointLoader& loader, const std::string& path, Engine<T>& engine);
   bool all_ranks(bool here);
   void settle();
