@@ -46,22 +46,33 @@ std::vector<Candidate> list_checkpoints(const std::string& folder) {
   return found;
 }
 
-/// The name in FOLDER/LATEST; empty where there is none.
-std::string read_latest(const std::string& folder) {
+/// What FOLDER/LATEST says.
+struct Latest {
+  std::string name;   ///< empty: there is no such file, or it is of no use
+  std::string fault;  ///< why it is of no use
+};
+
+Latest read_latest(const std::string& folder) {
   const std::string path = folder + "/LATEST";
-  if (!fs::exists(path)) return "";
-  std::string name = read_small_file(path, 4096);
-  name.erase(std::min(name.find('\n'), name.size()));
-  return name;
+  if (!fs::exists(path)) return {};
+  try {
+    std::string name = read_small_file(path, 4096);
+    name.erase(std::min(name.find('\n'), name.size()));
+    if (step_of(name)) return {.name = name, .fault = ""};
+    return {.name = "", .fault = fmt::format("'{}' holds no name of a checkpoint", path)};
+  } catch (const InputError& error) {
+    return {.name = "", .fault = error.what()};
+  }
 }
 
-/// A warning names what LATEST says where that is of no use.
+/// A warning says why LATEST is of no use where it is not.
 std::vector<Candidate> candidates_from_latest(const std::string& folder, Log& log) {
   std::vector<Candidate> all = list_checkpoints(folder);
-  const std::string latest = read_latest(folder);
+  const auto [latest, fault] = read_latest(folder);
+  if (!fault.empty()) log.warn("{}; looking for the newest checkpoint", fault);
   if (latest.empty()) return all;
   const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Candidate& c) { return c.name == latest; });
+                                  [&name = latest](const Candidate& c) { return c.name == name; });
   if (found == all.end()) {
     log.warn(
         "{}/LATEST names '{}', which is not there; looking for the newest checkpoint",
@@ -125,12 +136,25 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
   return std::nullopt;
 }
 
+void warn_of_newer_checkpoints(const std::string& folder, Log& log) {
+  const auto latest = step_of(read_latest(folder).name);
+  if (!latest || !fs::exists(folder + "/" + checkpoint_name(*latest))) return;
+  for (const Candidate& candidate : list_checkpoints(folder)) {
+    if (candidate.step <= *latest) break;
+    log.warn("checkpoint '{}/{}' is newer than the one that LATEST names, of step {}, and is "
+             "left alone",
+             folder, candidate.name, *latest);
+  }
+}
+
 void move_latest(const std::string& folder, const std::string& name) {
-  write_durably(folder + "/LATEST", name + "\n");
+  const std::string path = folder + "/LATEST";
+  if (fs::is_directory(path)) set_aside(path);
+  write_durably(path, name + "\n");
 }
 
 void prune_checkpoints(const std::string& folder, const Retention& retention) {
-  const std::string latest = read_latest(folder);
+  const std::string latest = read_latest(folder).name;
   std::int64_t regular = 0;  // newer than the one at hand
   for (const Candidate& candidate : list_checkpoints(folder)) {
     const bool stays = retention.newest == 0 || regular < retention.newest ||

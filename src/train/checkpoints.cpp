@@ -249,9 +249,11 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
   const std::string& path = config_.checkpoint.resume;
   if (path == "none") return std::nullopt;
   if (path == "auto") return newest(engine);
-  if (!is_in_folder(path, folder_) && !candidates().empty()) {
-    log_.info("this run has checkpoints of its own, later than checkpoint.resume = '{}'", path);
-    return newest(engine);
+  if (!is_in_folder(path, folder_)) {
+    if (std::optional<Resumed> own = newest(engine)) {
+      log_.info("this run has checkpoints of its own, later than checkpoint.resume = '{}'", path);
+      return own;
+    }
   }
   io::CheckpointLoader loader(path, grid_.files(), config_.checkpoint.hints);
   check_continuable(loader, path, true);
@@ -280,6 +282,7 @@ std::optional<Resumed> Checkpoints<T>::first_usable(
 
 template <class T>
 std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine) {
+  if (grid_.rank() == 0) io::warn_of_newer_checkpoints(folder_, log_);
   const std::vector<std::string> paths = candidates();
   std::optional<Resumed> found =
       first_usable(paths, engine, [](std::int64_t) { return true; }, true);

@@ -179,6 +179,34 @@ TEST_P(DamagedCheckpoint, LatestThatNamesNothing) {
   EXPECT_EQ(resumed_step(resume().output), 8);
 }
 
+TEST_P(DamagedCheckpoint, ASpoiltLatest) {
+  for (const bool is_folder : {false, true}) {
+    cut_after_eight();
+    const std::string latest = path("cut/checkpoints/LATEST");
+    if (is_folder) {
+      fs::remove(latest);
+      fs::create_directory(latest);
+    } else {
+      std::ofstream(latest) << std::string(5000, '\0');
+    }
+    const JobResult result = resume();
+    EXPECT_EQ(resumed_step(result.output), 8) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("WARNING"));
+    EXPECT_THAT(result.output, HasSubstr("cut/checkpoints/LATEST"));
+    expect_same_runs("whole", "cut", kSmallSteps);
+    EXPECT_EQ(text_of_file(latest), io::checkpoint_name(kSmallSteps) + "\n");
+  }
+}
+
+TEST_P(DamagedCheckpoint, NewerOnesThanLatestNamesAreTold) {
+  cut_after_eight();
+  std::ofstream(path("cut/checkpoints/LATEST")) << io::checkpoint_name(4) << "\n";
+  const JobResult result = resume();
+  EXPECT_EQ(resumed_step(result.output), 4) << result.output;
+  EXPECT_THAT(result.output, HasSubstr(io::checkpoint_name(8) + "' is newer"));
+  expect_same_runs("whole", "cut", kSmallSteps);
+}
+
 TEST_P(DamagedCheckpoint, OneThatIsNamedInTheDeckIsNotReplaced) {
   cut_after_eight();
   fs::resize_file(checkpoint("cut", 8), 3000);

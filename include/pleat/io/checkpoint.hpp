@@ -220,15 +220,20 @@ CheckpointInfo load_parameters(const std::string& path,
                                const tensor::FlatTensors<T>& weights);
 
 /// \brief The paths of a folder's checkpoints in the order in which a run tries them: the one
-/// that LATEST names, older ones, newer ones; newest first. None where there is no folder.
+/// that LATEST names, older ones, newer ones; newest first. None where there is no folder. Where
+/// LATEST is of no use a warning says why, and all come newest first.
 std::vector<std::string> resume_candidates(const std::string& folder, Log& log);
+/// \brief A warning for each checkpoint of a later step than the one that LATEST names: a kill
+/// came between the two, or somebody has edited LATEST or copied files.
+void warn_of_newer_checkpoints(const std::string& folder, Log& log);
 
 /// \brief The first of the candidates that verify_all() finds undamaged, for programs that
 /// read by themselves; a warning for each that is passed over. \return nothing where there
 /// is no candidate \throws InputError PL0312 all are damaged
 std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log& log);
 
-/// \brief Points FOLDER/LATEST to a checkpoint of the folder, durably. Call on one rank.
+/// \brief Points FOLDER/LATEST to a checkpoint of the folder, durably; a folder of that name is
+/// set aside. Call on one rank.
 /// \throws IoError PL0310
 void move_latest(const std::string& folder, const std::string& name);
 
