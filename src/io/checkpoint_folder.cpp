@@ -100,6 +100,14 @@ std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
 }
 
+void require_step_of_name(const std::string& path, std::int64_t step) {
+  const auto named = step_of(fs::path(path).filename().string());
+  PLEAT_REQUIRE(!named || *named == step, InputError, "PL0315",
+                "'{}' holds the checkpoint of step {}, which is not that of its name\n"
+                "HINT: name it {}, or take it away.",
+                path, step, checkpoint_name(step));
+}
+
 template <class T>
 CheckpointInfo load_parameters(const std::string& path,
                                const tensor::ParameterLayout& whole,
@@ -122,7 +130,9 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
   const std::vector<std::string> candidates = resume_candidates(folder, log);
   for (const std::string& path : candidates) {
     try {
-      CheckpointReader(path).verify_all();
+      const CheckpointReader reader(path);
+      require_step_of_name(path, reader.info().step);
+      reader.verify_all();
       return path;
     } catch (const InputError& error) {
       log.warn("checkpoint '{}' cannot be used: {}", path, error.what());

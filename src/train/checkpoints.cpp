@@ -256,6 +256,7 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
     }
   }
   io::CheckpointLoader loader(path, grid_.files(), config_.checkpoint.hints);
+  io::require_step_of_name(path, loader.info().step);
   check_continuable(loader, path, true);
   return read(loader, path, engine);
 }
@@ -271,6 +272,7 @@ std::optional<Resumed> Checkpoints<T>::first_usable(
     const bool opened = usable(path, [&] {
       loader = std::make_unique<io::CheckpointLoader>(path, grid_.files(),
                                                       config_.checkpoint.hints);
+      io::require_step_of_name(path, loader->info().step);
     });
     if (!opened || !wanted(loader->info().step)) continue;
     check_continuable(*loader, path, tell_changes);

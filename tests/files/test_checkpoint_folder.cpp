@@ -146,6 +146,18 @@ TEST(CheckpointFolder, CandidatesComeInTheOrderOfTrying) {
   EXPECT_EQ(log.text(), "");
 }
 
+TEST(CheckpointFolder, ACopyUnderTheNameOfAnotherStepIsPassedOver) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20}) save(folder.path(), step);
+  std::filesystem::copy(folder / checkpoint_name(10), folder / checkpoint_name(30));
+  move_latest(folder.path(), checkpoint_name(30));
+  LogText log;
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()), folder / checkpoint_name(20));
+  EXPECT_THAT(log.text(), HasSubstr("step_00000030.h5' cannot be used: PL0315"));
+  EXPECT_THAT(log.text(), HasSubstr("step 10"));
+  require_step_of_name(folder / "best.h5", 10);  // says no step
+}
+
 TEST(CheckpointFolder, ASpoiltLatestIsToldAndPassedOver) {
   const test::TemporaryFolder folder;
   for (const std::int64_t step : {10, 20, 30}) save(folder.path(), step);

@@ -131,6 +131,10 @@ TEST_P(DamagedCheckpoint, TheOneBeforeIsUsedAndAWarningNamesTheFileAndTheFault) 
   const std::pair<const char*, std::function<void(const std::string&)>> damages[] = {
       {"truncated", [&](const std::string& file) { fs::resize_file(file, size / 3); }},
       {"empty", [&](const std::string& file) { fs::resize_file(file, 0); }},
+      {"another step's content",
+       [&](const std::string& file) {
+         fs::copy_file(checkpoint("whole", 2), file, fs::copy_options::overwrite_existing);
+       }},
       {"a bit of a tensor", [&](const std::string& file) { flip_bit(file, size - 100); }},
       {"no HDF5", [&](const std::string& file) { std::ofstream(file) << "nothing"; }}};
   for (const auto& [name, damage] : damages) {

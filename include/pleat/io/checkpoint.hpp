@@ -213,6 +213,11 @@ void check_checkpoint_tensors(const CheckpointReader& reader, TensorGroup group,
 /// \brief "step_00000020.h5".
 std::string checkpoint_name(std::int64_t step);
 
+/// \brief Refuses a file whose name says another step than its content, such as a copy under
+/// another name; names that are not those of checkpoint_name() say none.
+/// \throws InputError PL0315
+void require_step_of_name(const std::string& path, std::int64_t step);
+
 /// \brief Reads the weights alone, converted from any stored type (model.init).
 template <class T>
 CheckpointInfo load_parameters(const std::string& path,
@@ -227,7 +232,8 @@ std::vector<std::string> resume_candidates(const std::string& folder, Log& log);
 /// came between the two, or somebody has edited LATEST or copied files.
 void warn_of_newer_checkpoints(const std::string& folder, Log& log);
 
-/// \brief The first of the candidates that verify_all() finds undamaged, for programs that
+/// \brief The first of the candidates that verify_all() finds undamaged and whose name says its
+/// step, for programs that
 /// read by themselves; a warning for each that is passed over. \return nothing where there
 /// is no candidate \throws InputError PL0312 all are damaged
 std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log& log);
