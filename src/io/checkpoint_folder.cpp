@@ -163,6 +163,26 @@ void move_latest(const std::string& folder, const std::string& name) {
   write_durably(path, name + "\n");
 }
 
+void let_latest_name(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const std::string name = fs::path(path).filename().string();
+  if (read_latest(folder).name == name) return;
+  if (step_of(name)) {
+    move_latest(folder, name);
+  } else {  // not among the candidates; without LATEST those are taken newest first
+    fs::remove_all(folder + "/LATEST");
+  }
+}
+
+void set_newer_checkpoints_aside(const std::string& folder, std::int64_t step, Log& log) {
+  for (const Candidate& candidate : list_checkpoints(folder)) {
+    if (candidate.step <= step) break;
+    const std::string path = folder + "/" + candidate.name;
+    log.warn("'{}', of a later step than the run goes on from, is kept as '{}'", path,
+             set_aside(path));
+  }
+}
+
 void prune_checkpoints(const std::string& folder, const Retention& retention) {
   const std::string latest = read_latest(folder).name;
   std::int64_t regular = 0;  // newer than the one at hand

@@ -239,7 +239,7 @@ template <class T>
 Resumed Checkpoints<T>::read(io::CheckpointLoader& loader, const std::string& path,
                              Engine<T>& engine) {
   read_shards<T>(loader, kGroups, engine);
-  return {path, loader.info()};
+  return {.path = path, .info = loader.info()};
 }
 
 /// A file of another folder is where a run begins. Once the run has checkpoints of its own it
@@ -258,7 +258,9 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
   io::CheckpointLoader loader(path, grid_.files(), config_.checkpoint.hints);
   io::require_step_of_name(path, loader.info().step);
   check_continuable(loader, path, true);
-  return read(loader, path, engine);
+  Resumed resumed = read(loader, path, engine);
+  resumed.named = true;
+  return resumed;
 }
 
 /// The first of the candidates that is wanted and undamaged.
@@ -303,6 +305,14 @@ std::optional<Resumed> Checkpoints<T>::go_back(Engine<T>& engine, std::int64_t s
     return candidate < step && candidate % every == 0;
   };
   return first_usable(candidates(), engine, earlier_and_regular, false);
+}
+
+/// LATEST first: from then on no kill leads to the others.
+template <class T>
+void Checkpoints<T>::go_on_from(const Resumed& resumed) {
+  if (!is_in_folder(resumed.path, folder_)) return;
+  io::let_latest_name(resumed.path);
+  if (resumed.named) io::set_newer_checkpoints_aside(folder_, resumed.info.step, log_);
 }
 
 template <class T>

@@ -51,7 +51,7 @@ class Trainer {
 
  private:
   void open_folder();
-  void write_folder(bool resumed);
+  void write_folder(const std::optional<Resumed>& resumed);
   void lock_folder();
   void adopt(const Resumed& resumed);
   ExitCode train_steps();
@@ -135,17 +135,18 @@ void Trainer<T>::open_folder() {
     hugging_face_config_ = load_initial_weights<T>(config_, engine_);
   }
   history_ = extended_history(history_, history_line(first_step_ - 1, grid_.shape()));
-  if (is_first()) write_folder(resumed.has_value());
+  if (is_first()) write_folder(resumed);
   grid_.group(comm::GroupName::kWorld).barrier();  // the folders are there
 }
 
 /// First rank.
 template <class T>
-void Trainer<T>::write_folder(bool resumed) {
+void Trainer<T>::write_folder(const std::optional<Resumed>& resumed) {
   folder_.create();
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
   folder_.make_checkpoints();
+  if (resumed) checkpoints_.go_on_from(*resumed);
   stops_.forget_earlier();
   folder_.write_deck(config_.resolved_deck);
   report_.open(folder_, first_step_);
@@ -254,6 +255,7 @@ std::int64_t Trainer<T>::roll_back(std::int64_t step) {
   log_.warn("back to step {} from {}", resumed->info.step, resumed->path);
   guard_.restore(resumed->info.recent_losses);
   saved_step_ = resumed->info.step;
+  if (is_first()) checkpoints_.go_on_from(*resumed);
   report_.rewind(resumed->info.step);
   return resumed->info.step + 1;
 }

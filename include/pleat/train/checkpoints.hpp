@@ -23,6 +23,7 @@ namespace pleat::train {
 struct Resumed {
   std::string path;
   io::CheckpointInfo info;
+  bool named = false;  ///< by its path, in the deck
 };
 
 /// \brief Writes and reads the checkpoints of one run.
@@ -31,7 +32,8 @@ struct Resumed {
 /// written straight from them, on a thread of its own, while the next step computes its
 /// gradients; only what is not yet written when that update is due is copied first
 /// (docs/adr/0015). Each rank writes the elements of its own shards, whatever the mapping. All
-/// functions but before_update() and those that only tell are collective over the grid.
+/// functions but go_on_from(), before_update() and those that only tell are collective over the
+/// grid.
 template <class T>
 class Checkpoints {
  public:
@@ -52,6 +54,13 @@ class Checkpoints {
   /// is one: of an earlier step, which checkpoint.every (not 0) divides. Those of stops in
   /// between are passed over, and so are those that another job left at later steps.
   std::optional<Resumed> go_back(Engine<T>& engine, std::int64_t step);
+
+  /// \brief Makes the folder that of a run which goes on from here, so that whatever ends this job
+  /// the next one cannot take a checkpoint of what lies ahead now: LATEST names it, and where
+  /// the deck does so too, newer ones are set aside. To be called before later rows of
+  /// metrics.csv go. Nothing happens for a checkpoint of another folder. On the first rank.
+  /// \throws IoError PL0310
+  void go_on_from(const Resumed& resumed);
 
   /// \brief Begins to write, after the one before; all of it unless checkpoint.asynchronous.
   /// What fails is a warning of poll() or wait().
