@@ -54,7 +54,7 @@ class Trainer {
   void write_folder(const std::optional<Resumed>& resumed);
   void lock_folder();
   void adopt(const Resumed& resumed);
-  ExitCode train_steps();
+  ExitCode train_steps(Watchdog& watchdog);
   std::optional<StepMetrics> try_step(std::int64_t step);
   std::int64_t intervene(Verdict verdict, std::int64_t step, const StepResult& result);
   std::int64_t roll_back(std::int64_t step);
@@ -84,7 +84,7 @@ class Trainer {
   std::string history_;
   std::int64_t first_step_ = 1;
   std::int64_t next_sample_ = 0;
-  std::atomic<std::int64_t> step_ = 0;  ///< under way; the watchdog reads it
+  std::atomic<std::int64_t> step_ = 0;  ///< under way, 0 at start-up; the watchdog reads it
   std::int64_t saved_step_ = 0;
   double longest_step_ = 0.0;
   double peak_flops_ = 0.0;
@@ -154,7 +154,10 @@ void Trainer<T>::write_folder(const std::optional<Resumed>& resumed) {
 
 template <class T>
 ExitCode Trainer<T>::run() {
+  Watchdog watchdog(static_cast<double>(config_.run.watchdog), grid_.describe_rank(),
+                    [this] { return whereabouts(); });
   open_folder();
+  watchdog.alive();
   report_.describe(*data_);
   if (config_.run.wall_limit == "auto" && !batch_system_seconds_left()) {
     log_.warn("run.wall_limit = \"auto\": no batch system tells when this job ends; there is no limit");
@@ -166,13 +169,12 @@ ExitCode Trainer<T>::run() {
     return ExitCode::kDone;
   }
   peak_flops_ = measure_gemm_rate<T>(ExecSpace()) * static_cast<double>(grid_.shape().ranks());
-  return train_steps();
+  watchdog.alive();
+  return train_steps(watchdog);
 }
 
 template <class T>
-ExitCode Trainer<T>::train_steps() {
-  Watchdog watchdog(static_cast<double>(config_.run.watchdog), grid_.describe_rank(),
-                    [this] { return whereabouts(); });
+ExitCode Trainer<T>::train_steps(Watchdog& watchdog) {
   for (std::int64_t step = first_step_; step <= config_.run.steps; ++step) {
     const Clock::time_point start = Clock::now();
     std::optional<StepMetrics> metrics = try_step(step);
@@ -340,7 +342,8 @@ template <class T>
 std::string Trainer<T>::whereabouts() {
   const std::optional<Phase> phase = engine_.model().times().under_way();
   const std::string exchange = grid_.exchange_under_way();
-  return fmt::format("in step {}{}{}", step_.load(),
+  const std::int64_t step = step_;
+  return fmt::format("in {}{}{}", step == 0 ? "start-up" : fmt::format("step {}", step),
                      phase ? fmt::format(", phase {}", phase_name(*phase)) : "",
                      exchange.empty() ? "" : ", " + exchange);
 }

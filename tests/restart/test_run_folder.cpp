@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pleat/io/checkpoint.hpp"
@@ -105,6 +106,16 @@ TEST_F(RunFolderTest, AKilledJobLeavesNoLock) {
   job->signal_all(SIGKILL);
   job->wait();
   complete(1, "out", "");
+}
+
+/// A pipe that nobody reads plays a file system that does not answer.
+TEST_F(RunFolderTest, AStartThatHangsIsEndedByTheWatchdog) {
+  fs::create_directory(path("out"));
+  ASSERT_EQ(mkfifo(path("out/deck.toml.tmp").c_str(), 0600), 0);
+  const JobResult result = start(2, "out", "run.watchdog=1 parallel.expert=2")->wait();
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("no step for 1 s: in start-up"));
+  EXPECT_THAT(result.output, HasSubstr("PL0733"));
 }
 
 // --- Damage ----------------------------------------------------------------------------------
