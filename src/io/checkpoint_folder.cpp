@@ -71,8 +71,8 @@ std::vector<Candidate> candidates_from_latest(const std::string& folder, Log& lo
   const auto [latest, fault] = read_latest(folder);
   if (!fault.empty()) log.warn("{}; looking for the newest checkpoint", fault);
   if (latest.empty()) return all;
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&name = latest](const Candidate& c) { return c.name == name; });
+  const auto is_latest = [&name = latest](const Candidate& c) { return c.name == name; };
+  const auto found = std::find_if(all.begin(), all.end(), is_latest);
   if (found == all.end()) {
     log.warn(
         "{}/LATEST names '{}', which is not there; looking for the newest checkpoint",

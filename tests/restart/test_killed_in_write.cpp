@@ -90,7 +90,8 @@ TEST_P(KilledInWrite, BeforeEachOperation) {
     ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.output;
     const std::int64_t recorded = last_recorded_step(path("cut/metrics.csv"));
     const std::int64_t resumable = resumable_step("cut");
-    EXPECT_GE(resumable, least_resumable_step(recorded, kEvery, GetParam() == std::string("true")))
+    const bool asynchronous = GetParam() == std::string("true");
+    EXPECT_GE(resumable, least_resumable_step(recorded, kEvery, asynchronous))
         << "row " << recorded << ", checkpoint " << resumable;
     // A resumed run that has no rows of the steps before cannot get them any more.
     EXPECT_GE(recorded, resumable) << "row " << recorded << ", checkpoint " << resumable;

@@ -243,11 +243,11 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
 /// \throws IoError PL0310
 void move_latest(const std::string& folder, const std::string& name);
 
-/// \brief Lets LATEST name the checkpoint of the folder from which a run goes on, where it does
-/// not yet: what is newer comes after it and what is older. Call on one rank. \throws IoError PL0310
+/// \brief Lets LATEST name the checkpoint from which a run goes on, where it does not yet, so
+/// that newer ones come last. Call on one rank. \throws IoError PL0310
 void let_latest_name(const std::string& path);
-/// \brief Renames the checkpoints of later steps to `step_N.h5.old-K`, which no run takes, newest
-/// first. Call on one rank. \throws IoError PL0310
+/// \brief Renames the checkpoints of later steps to `step_N.h5.old-K`, which no run takes,
+/// newest first. Call on one rank. \throws IoError PL0310
 void set_newer_checkpoints_aside(const std::string& folder, std::int64_t step, Log& log);
 
 /// \brief Which checkpoints of a folder stay.
