@@ -46,22 +46,33 @@ std::vector<Candidate> list_checkpoints(const std::string& folder) {
   return found;
 }
 
-/// The name in FOLDER/LATEST; empty where there is none.
-std::string read_latest(const std::string& folder) {
+/// What FOLDER/LATEST says.
+struct Latest {
+  std::string name;   ///< empty: there is no such file, or it is of no use
+  std::string fault;  ///< why it is of no use
+};
+
+Latest read_latest(const std::string& folder) {
   const std::string path = folder + "/LATEST";
-  if (!fs::exists(path)) return "";
-  std::string name = read_small_file(path, 4096);
-  name.erase(std::min(name.find('\n'), name.size()));
-  return name;
+  if (!fs::exists(path)) return {};
+  try {
+    std::string name = read_small_file(path, 4096);
+    name.erase(std::min(name.find('\n'), name.size()));
+    if (step_of(name)) return {.name = name, .fault = ""};
+    return {.name = "", .fault = fmt::format("'{}' holds no name of a checkpoint", path)};
+  } catch (const InputError& error) {
+    return {.name = "", .fault = error.what()};
+  }
 }
 
-/// A warning names what LATEST says where that is of no use.
+/// A warning says why LATEST is of no use where it is not.
 std::vector<Candidate> candidates_from_latest(const std::string& folder, Log& log) {
   std::vector<Candidate> all = list_checkpoints(folder);
-  const std::string latest = read_latest(folder);
+  const auto [latest, fault] = read_latest(folder);
+  if (!fault.empty()) log.warn("{}; looking for the newest checkpoint", fault);
   if (latest.empty()) return all;
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Candidate& c) { return c.name == latest; });
+  const auto is_latest = [&name = latest](const Candidate& c) { return c.name == name; };
+  const auto found = std::find_if(all.begin(), all.end(), is_latest);
   if (found == all.end()) {
     log.warn(
         "{}/LATEST names '{}', which is not there; looking for the newest checkpoint",
@@ -89,6 +100,14 @@ std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
 }
 
+void require_step_of_name(const std::string& path, std::int64_t step) {
+  const auto named = step_of(fs::path(path).filename().string());
+  PLEAT_REQUIRE(!named || *named == step, InputError, "PL0315",
+                "'{}' holds the checkpoint of step {}, which is not that of its name\n"
+                "HINT: name it {}, or take it away.",
+                path, step, checkpoint_name(step));
+}
+
 template <class T>
 CheckpointInfo load_parameters(const std::string& path,
                                const tensor::ParameterLayout& whole,
@@ -111,7 +130,9 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
   const std::vector<std::string> candidates = resume_candidates(folder, log);
   for (const std::string& path : candidates) {
     try {
-      CheckpointReader(path).verify_all();
+      const CheckpointReader reader(path);
+      require_step_of_name(path, reader.info().step);
+      reader.verify_all();
       return path;
     } catch (const InputError& error) {
       log.warn("checkpoint '{}' cannot be used: {}", path, error.what());
@@ -125,12 +146,45 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
   return std::nullopt;
 }
 
+void warn_of_newer_checkpoints(const std::string& folder, Log& log) {
+  const auto latest = step_of(read_latest(folder).name);
+  if (!latest || !fs::exists(folder + "/" + checkpoint_name(*latest))) return;
+  for (const Candidate& candidate : list_checkpoints(folder)) {
+    if (candidate.step <= *latest) break;
+    log.warn("checkpoint '{}/{}' is newer than the one that LATEST names, of step {}, and is "
+             "left alone",
+             folder, candidate.name, *latest);
+  }
+}
+
 void move_latest(const std::string& folder, const std::string& name) {
-  write_durably(folder + "/LATEST", name + "\n");
+  const std::string path = folder + "/LATEST";
+  if (fs::is_directory(path)) set_aside(path);
+  write_durably(path, name + "\n");
+}
+
+void let_latest_name(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const std::string name = fs::path(path).filename().string();
+  if (read_latest(folder).name == name) return;
+  if (step_of(name)) {
+    move_latest(folder, name);
+  } else {  // not among the candidates; without LATEST those are taken newest first
+    fs::remove_all(folder + "/LATEST");
+  }
+}
+
+void set_newer_checkpoints_aside(const std::string& folder, std::int64_t step, Log& log) {
+  for (const Candidate& candidate : list_checkpoints(folder)) {
+    if (candidate.step <= step) break;
+    const std::string path = folder + "/" + candidate.name;
+    log.warn("'{}', of a later step than the run goes on from, is kept as '{}'", path,
+             set_aside(path));
+  }
 }
 
 void prune_checkpoints(const std::string& folder, const Retention& retention) {
-  const std::string latest = read_latest(folder);
+  const std::string latest = read_latest(folder).name;
   std::int64_t regular = 0;  // newer than the one at hand
   for (const Candidate& candidate : list_checkpoints(folder)) {
     const bool stays = retention.newest == 0 || regular < retention.newest ||

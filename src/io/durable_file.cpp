@@ -47,6 +47,17 @@ void rename_durably(const std::string& from, const std::string& to) {
   sync_path(folder_of(to));
 }
 
+std::string set_aside(const std::string& path) {
+  std::string kept;
+  for (int number = 1; kept.empty() || std::filesystem::exists(kept); ++number) {
+    kept = path + ".old-" + std::to_string(number);
+  }
+  PLEAT_REQUIRE(std::rename(path.c_str(), kept.c_str()) == 0, IoError, "PL0310",
+                "cannot rename '{}' to '{}': {}", path, kept, std::strerror(errno));
+  sync_path(folder_of(path));
+  return kept;
+}
+
 void write_durably(const std::string& path, std::string_view text) {
   const std::string temporary = path + ".tmp";
   {

@@ -225,11 +225,10 @@ bool Checkpoints<T>::usable(const std::string& path, const std::function<void()>
 
 template <class T>
 void Checkpoints<T>::check_continuable(const io::CheckpointLoader& loader,
-                                       const std::string& path) {
-  const std::string& deck = loader.info().deck;
-  if (!deck.empty()) {
-    require_continuable(path, deck_changes(deck, config_.resolved_deck), log_);
-  }
+                                       const std::string& path, bool tell_changes) {
+  const std::vector<DeckChange> changes =
+      deck_changes(loader.info().deck, config_.resolved_deck);
+  tell_changes ? require_continuable(path, changes, log_) : require_continuable(path, changes);
   loader.require_tensors(TensorGroup::kParameters, *whole_layout_);
   loader.require_optimizer_state();
   loader.require_tensors(TensorGroup::kFirstMoment, *whole_layout_);
@@ -240,7 +239,7 @@ template <class T>
 Resumed Checkpoints<T>::read(io::CheckpointLoader& loader, const std::string& path,
                              Engine<T>& engine) {
   read_shards<T>(loader, kGroups, engine);
-  return {path, loader.info()};
+  return {.path = path, .info = loader.info()};
 }
 
 /// A file of another folder is where a run begins. Once the run has checkpoints of its own it
@@ -250,34 +249,70 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
   const std::string& path = config_.checkpoint.resume;
   if (path == "none") return std::nullopt;
   if (path == "auto") return newest(engine);
-  if (!is_in_folder(path, folder_) && !candidates().empty()) {
-    log_.info("this run has checkpoints of its own, later than checkpoint.resume = '{}'", path);
-    return newest(engine);
+  if (!is_in_folder(path, folder_)) {
+    if (std::optional<Resumed> own = newest(engine)) {
+      log_.info("this run has checkpoints of its own, later than checkpoint.resume = '{}'", path);
+      return own;
+    }
   }
   io::CheckpointLoader loader(path, grid_.files(), config_.checkpoint.hints);
-  check_continuable(loader, path);
-  return read(loader, path, engine);
+  io::require_step_of_name(path, loader.info().step);
+  check_continuable(loader, path, true);
+  Resumed resumed = read(loader, path, engine);
+  resumed.named = true;
+  return resumed;
 }
 
+/// The first of the candidates that is wanted and undamaged.
+/// \param wanted  asked about the step
 template <class T>
-std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine, std::int64_t every) {
-  const std::vector<std::string> paths = candidates();
+std::optional<Resumed> Checkpoints<T>::first_usable(
+    const std::vector<std::string>& paths, Engine<T>& engine,
+    const std::function<bool(std::int64_t)>& wanted, bool tell_changes) {
   for (const std::string& path : paths) {
     std::unique_ptr<io::CheckpointLoader> loader;
     const bool opened = usable(path, [&] {
       loader = std::make_unique<io::CheckpointLoader>(path, grid_.files(),
                                                       config_.checkpoint.hints);
+      io::require_step_of_name(path, loader->info().step);
     });
-    if (!opened || loader->info().step % every != 0) continue;
-    check_continuable(*loader, path);
+    if (!opened || !wanted(loader->info().step)) continue;
+    check_continuable(*loader, path, tell_changes);
     Resumed resumed;
     if (usable(path, [&] { resumed = read(*loader, path, engine); })) return resumed;
   }
-  PLEAT_REQUIRE(paths.empty() || every > 1, InputError, "PL0312",
+  return std::nullopt;
+}
+
+template <class T>
+std::optional<Resumed> Checkpoints<T>::newest(Engine<T>& engine) {
+  if (grid_.rank() == 0) io::warn_of_newer_checkpoints(folder_, log_);
+  const std::vector<std::string> paths = candidates();
+  std::optional<Resumed> found =
+      first_usable(paths, engine, [](std::int64_t) { return true; }, true);
+  PLEAT_REQUIRE(found || paths.empty(), InputError, "PL0312",
                 "no checkpoint in '{}' can be used\nHINT: checkpoint.resume = \"none\" sets them "
                 "aside and starts the run anew.",
                 folder_);
-  return std::nullopt;
+  return found;
+}
+
+/// What changed in the deck was said when the run was resumed.
+template <class T>
+std::optional<Resumed> Checkpoints<T>::go_back(Engine<T>& engine, std::int64_t step) {
+  const std::int64_t every = config_.checkpoint.every;
+  const auto earlier_and_regular = [&](std::int64_t candidate) {
+    return candidate < step && candidate % every == 0;
+  };
+  return first_usable(candidates(), engine, earlier_and_regular, false);
+}
+
+/// LATEST first: from then on no kill leads to the others.
+template <class T>
+void Checkpoints<T>::go_on_from(const Resumed& resumed) {
+  if (!is_in_folder(resumed.path, folder_)) return;
+  io::let_latest_name(resumed.path);
+  if (resumed.named) io::set_newer_checkpoints_aside(folder_, resumed.info.step, log_);
 }
 
 template <class T>

@@ -118,10 +118,15 @@ std::vector<DeckChange> deck_changes(const std::string& before, const std::strin
   return changes;
 }
 
-void require_continuable(const std::string& checkpoint, const std::vector<DeckChange>& changes,
-                         Log& log) {
+void require_continuable(const std::string& checkpoint,
+                         const std::vector<DeckChange>& changes) {
   const auto refused = [](const DeckChange& c) { return c.restart == Restart::kRefused; };
   if (std::any_of(changes.begin(), changes.end(), refused)) refuse(checkpoint, changes);
+}
+
+void require_continuable(const std::string& checkpoint, const std::vector<DeckChange>& changes,
+                         Log& log) {
+  require_continuable(checkpoint, changes);
   std::vector<std::string> free;
   for (const DeckChange& change : changes) {
     if (change.restart == Restart::kFree) free.push_back(change_text(change));

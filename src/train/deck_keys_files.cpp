@@ -73,13 +73,14 @@ void declare_checkpoint_hints(io::DeckKeys& keys, io::CheckpointHints& hints) {
                               "them in large pieces; \"auto\": MPI decides",
                    .restart = Restart::kFree});
   const auto add = [&](std::int64_t& field, const char* name, const char* meaning,
-                       const char* unit) {
+                       const char* unit, double largest = 1.0e12) {
     keys.add(field, {.name = name,
                      .meaning = meaning,
                      .unit = unit,
-                     .range = from_to(0, 1.0e12),
+                     .range = from_to(0, largest),
                      .restart = Restart::kFree});
   };
+  constexpr double kLargestAlignment = 1 << 30;  // a file may have one gap for each tensor
   add(hints.aggregators, "checkpoint.aggregators",
       "ranks that write for the others; 0: MPI decides", "ranks");
   add(hints.buffer_bytes, "checkpoint.buffer", "buffer of each of them; 0: MPI decides",
@@ -87,7 +88,7 @@ void declare_checkpoint_hints(io::DeckKeys& keys, io::CheckpointHints& hints) {
   add(hints.alignment, "checkpoint.alignment",
       "tensors of that size or more begin on a multiple of it: the stripe or block of the "
       "file system; 0: anywhere",
-      "bytes");
+      "bytes", kLargestAlignment);
   add(hints.stripes, "checkpoint.stripes",
       "storage targets over which a parallel file system spreads a checkpoint; 0: as the "
       "folder says",

@@ -58,12 +58,7 @@ void RunFolder::require_places() const {
 void RunFolder::set_aside_earlier_run(Log& log) const {
   for (const std::string& old : {metrics(), checkpoints(), gradients(), this->log()}) {
     if (!fs::exists(old)) continue;
-    std::string kept;
-    for (int number = 1; kept.empty() || fs::exists(kept); ++number) {
-      kept = old + ".old-" + std::to_string(number);
-    }
-    fs::rename(old, kept);
-    log.warn("an earlier run's '{}' is kept as '{}'", old, kept);
+    log.warn("an earlier run's '{}' is kept as '{}'", old, io::set_aside(old));
   }
 }
 

@@ -51,10 +51,10 @@ class Trainer {
 
  private:
   void open_folder();
-  void write_folder(bool resumed);
+  void write_folder(const std::optional<Resumed>& resumed);
   void lock_folder();
   void adopt(const Resumed& resumed);
-  ExitCode train_steps();
+  ExitCode train_steps(Watchdog& watchdog);
   std::optional<StepMetrics> try_step(std::int64_t step);
   std::int64_t intervene(Verdict verdict, std::int64_t step, const StepResult& result);
   std::int64_t roll_back(std::int64_t step);
@@ -85,7 +85,7 @@ class Trainer {
   std::string history_;
   std::int64_t first_step_ = 1;
   std::int64_t next_sample_ = 0;
-  std::atomic<std::int64_t> step_ = 0;  ///< under way; the watchdog reads it
+  std::atomic<std::int64_t> step_ = 0;  ///< under way, 0 at start-up; the watchdog reads it
   std::int64_t saved_step_ = 0;
   double longest_step_ = 0.0;
   double peak_flops_ = 0.0;
@@ -139,17 +139,18 @@ void Trainer<T>::open_folder() {
     hugging_face_config_ = load_initial_weights<T>(config_, engine_);
   }
   history_ = extended_history(history_, history_line(first_step_ - 1, grid_.shape()));
-  if (is_first()) write_folder(resumed.has_value());
+  if (is_first()) write_folder(resumed);
   grid_.group(comm::GroupName::kWorld).barrier();  // the folders are there
 }
 
 /// First rank.
 template <class T>
-void Trainer<T>::write_folder(bool resumed) {
+void Trainer<T>::write_folder(const std::optional<Resumed>& resumed) {
   folder_.create();
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
   folder_.make_checkpoints();
+  if (resumed) checkpoints_.go_on_from(*resumed);
   stops_.forget_earlier();
   folder_.write_deck(config_.resolved_deck);
   report_.open(folder_, first_step_);
@@ -157,7 +158,10 @@ void Trainer<T>::write_folder(bool resumed) {
 
 template <class T>
 ExitCode Trainer<T>::run() {
+  Watchdog watchdog(static_cast<double>(config_.run.watchdog), grid_.describe_rank(),
+                    [this] { return whereabouts(); });
   open_folder();
+  watchdog.alive();
   report_.describe(*data_);
   if (config_.run.wall_limit == "auto" && !batch_system_seconds_left()) {
     log_.warn("run.wall_limit = \"auto\": no batch system tells when this job ends; there is no limit");
@@ -169,13 +173,12 @@ ExitCode Trainer<T>::run() {
     return ExitCode::kDone;
   }
   peak_flops_ = measure_gemm_rate<T>(ExecSpace()) * static_cast<double>(grid_.shape().ranks());
-  return train_steps();
+  watchdog.alive();
+  return train_steps(watchdog);
 }
 
 template <class T>
-ExitCode Trainer<T>::train_steps() {
-  Watchdog watchdog(static_cast<double>(config_.run.watchdog), grid_.describe_rank(),
-                    [this] { return whereabouts(); });
+ExitCode Trainer<T>::train_steps(Watchdog& watchdog) {
   for (std::int64_t step = first_step_; step <= config_.run.steps; ++step) {
     const Clock::time_point start = Clock::now();
     std::optional<StepMetrics> metrics = try_step(step);
@@ -251,8 +254,7 @@ template <class T>
 std::int64_t Trainer<T>::roll_back(std::int64_t step) {
   checkpoints_.wait();
   // A regular one, wherever the run was stopped: the interruptions change nothing.
-  const std::optional<Resumed> resumed =
-      checkpoints_.newest(engine_, config_.checkpoint.every);
+  const std::optional<Resumed> resumed = checkpoints_.go_back(engine_, step);
   PLEAT_REQUIRE(resumed, NumericalError, "PL0711",
                 "step {}: guard asks for a rollback, but there is no regular checkpoint yet\n"
                 "HINT: lower checkpoint.every, or use \"skip\" until the run is stable.",
@@ -260,6 +262,7 @@ std::int64_t Trainer<T>::roll_back(std::int64_t step) {
   log_.warn("back to step {} from {}", resumed->info.step, resumed->path);
   guard_.restore(resumed->info.recent_losses);
   saved_step_ = resumed->info.step;
+  if (is_first()) checkpoints_.go_on_from(*resumed);
   report_.rewind(resumed->info.step);
   return resumed->info.step + 1;
 }
@@ -360,7 +363,8 @@ template <class T>
 std::string Trainer<T>::whereabouts() {
   const std::optional<Phase> phase = engine_.model().times().under_way();
   const std::string exchange = grid_.exchange_under_way();
-  return fmt::format("in step {}{}{}", step_.load(),
+  const std::int64_t step = step_;
+  return fmt::format("in {}{}{}", step == 0 ? "start-up" : fmt::format("step {}", step),
                      phase ? fmt::format(", phase {}", phase_name(*phase)) : "",
                      exchange.empty() ? "" : ", " + exchange);
 }

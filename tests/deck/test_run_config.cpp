@@ -82,6 +82,14 @@ TEST_F(RunConfigTest, Contradictions) {
   }
 }
 
+// Beyond it no file system has room for the gaps between the tensors.
+TEST_F(RunConfigTest, TheLargestAlignmentOfCheckpoints) {
+  EXPECT_EQ(load(kSmallDeck, {"checkpoint.alignment=1073741824"}).checkpoint.hints.alignment,
+            1073741824);
+  EXPECT_THAT(complaint([&] { load(kSmallDeck, {"checkpoint.alignment=1073741825"}); }),
+              AllOf(StartsWith("PL0206: "), HasSubstr("0 to 1073741824")));
+}
+
 TEST_F(RunConfigTest, ContradictionsInTheDeckNameTheLine) {
   const std::string deck =
       "[batch]\nmicro = 3\nsequence = 8\nglobal = 4\n[run]\nsteps = 1\n"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <csignal>
+#include <filesystem>
+#include <functional>
 
 #include <sys/wait.h>
 
@@ -142,6 +144,55 @@ TEST(CheckpointFolder, CandidatesComeInTheOrderOfTrying) {
   EXPECT_THAT(resume_candidates(folder.path(), log.log()),
               testing::ElementsAre(path(20), path(10), path(5), path(40), path(30)));
   EXPECT_EQ(log.text(), "");
+}
+
+TEST(CheckpointFolder, ACopyUnderTheNameOfAnotherStepIsPassedOver) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20}) save(folder.path(), step);
+  std::filesystem::copy(folder / checkpoint_name(10), folder / checkpoint_name(30));
+  move_latest(folder.path(), checkpoint_name(30));
+  LogText log;
+  EXPECT_EQ(find_resume_checkpoint(folder.path(), log.log()), folder / checkpoint_name(20));
+  EXPECT_THAT(log.text(), HasSubstr("step_00000030.h5' cannot be used: PL0315"));
+  EXPECT_THAT(log.text(), HasSubstr("step 10"));
+  require_step_of_name(folder / "best.h5", 10);  // says no step
+}
+
+TEST(CheckpointFolder, ASpoiltLatestIsToldAndPassedOver) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20, 30}) save(folder.path(), step);
+  const std::string latest = folder / "LATEST";
+  const std::pair<const char*, std::function<void()>> spoilt[] = {
+      {"long", [&] { test::write_file(latest, std::string(5000, '\0')); }},
+      {"zeros", [&] { test::write_file(latest, std::string(16, '\0')); }},
+      {"empty", [&] { test::write_file(latest, ""); }},
+      {"a folder", [&] { std::filesystem::create_directory(latest); }}};
+  for (const auto& [name, spoil] : spoilt) {
+    SCOPED_TRACE(name);
+    std::filesystem::remove(latest);
+    spoil();
+    LogText log;
+    EXPECT_EQ(resume_candidates(folder.path(), log.log()).front(), folder / checkpoint_name(30));
+    EXPECT_THAT(log.text(), HasSubstr("WARNING"));
+    EXPECT_THAT(log.text(), HasSubstr(latest));
+    prune_checkpoints(folder.path(), {});
+  }
+  move_latest(folder.path(), checkpoint_name(20));
+  EXPECT_EQ(test::read_file(latest), checkpoint_name(20) + "\n");
+  EXPECT_TRUE(std::filesystem::is_directory(latest + ".old-1"));
+}
+
+TEST(CheckpointFolder, NewerOnesThanLatestNamesAreTold) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20, 30}) save(folder.path(), step);
+  LogText log;
+  warn_of_newer_checkpoints(folder.path(), log.log());
+  EXPECT_EQ(log.text(), "");
+  move_latest(folder.path(), checkpoint_name(20));
+  warn_of_newer_checkpoints(folder.path(), log.log());
+  EXPECT_THAT(log.text(), HasSubstr("WARNING"));
+  EXPECT_THAT(log.text(), HasSubstr(checkpoint_name(30)));
+  EXPECT_THAT(log.text(), testing::Not(HasSubstr(checkpoint_name(10))));
 }
 
 /// The states in which a kill can leave the folder, in the order of the protocol.

@@ -5,7 +5,9 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
+#include "pleat/io/checkpoint.hpp"
 #include "restart_run.hpp"
 
 namespace pleat::test {
@@ -13,6 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kNumerical = 3;
 constexpr int kStoppedEarly = 75;
 /// Losses of random tokens wander by a few per cent: at so low a bound some of them are spikes.
 constexpr const char* kNervous =
@@ -69,6 +75,40 @@ TEST_P(InterruptedGuard, ASignalAtEachStepChangesNothing) {
     ASSERT_FALSE(HasFailure());
     fs::remove_all(path("cut"));
   }
+}
+
+class Rollback : public RestartTest {};
+
+/// LATEST names an earlier step, as after a copy or an edit by hand; the only regular checkpoint
+/// lies ahead of the run.
+TEST_F(Rollback, NeverLeadsToALaterStep) {
+  complete(1, "out", "checkpoint.every=2 optimizer.lr=1e-4");
+  std::ofstream(checkpoints("out") + "/LATEST") << io::checkpoint_name(2) << "\n";
+  const JobResult result =
+      start(1, "out",
+            "optimizer.lr=1e-4 run.steps=11 checkpoint.every=12 guard.spike=rollback "
+            "guard.spike_factor=1.000001 guard.spike_window=1")
+          ->wait();
+  EXPECT_EQ(result.exit_code, kNumerical) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("resuming after step 2"));
+  EXPECT_THAT(result.output, HasSubstr("PL0711"));
+  EXPECT_THAT(result.output, Not(HasSubstr("back to step")));
+}
+
+TEST_F(Rollback, DoesNotTellAgainWhatChangedInTheDeck) {
+  const std::string overrides = std::string(kNervous) + " guard.spike=rollback";
+  const auto job = start(1, "out", overrides);
+  job->pause_after(3);
+  ASSERT_TRUE(job->wait_for_pause(3)) << job->wait().output;
+  job->signal_all(SIGTERM);
+  job->go_on(3);
+  ASSERT_EQ(job->wait().exit_code, kStoppedEarly);
+  const std::string output = complete(1, "out", overrides + " run.watchdog=100").output;
+  ASSERT_THAT(output, HasSubstr("back to step")) << "the deck has no spike to offer";
+  const std::string told = "changed since the checkpoint";
+  const std::size_t first = output.find(told);
+  ASSERT_NE(first, std::string::npos) << output;
+  EXPECT_EQ(output.find(told, first + 1), std::string::npos) << output;
 }
 
 INSTANTIATE_TEST_SUITE_P(Actions, InterruptedGuard,

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pleat/io/checkpoint.hpp"
@@ -107,6 +108,16 @@ TEST_F(RunFolderTest, AKilledJobLeavesNoLock) {
   complete(1, "out", "");
 }
 
+/// A pipe that nobody reads plays a file system that does not answer.
+TEST_F(RunFolderTest, AStartThatHangsIsEndedByTheWatchdog) {
+  fs::create_directory(path("out"));
+  ASSERT_EQ(mkfifo(path("out/deck.toml.tmp").c_str(), 0600), 0);
+  const JobResult result = start(2, "out", "run.watchdog=1 parallel.expert=2")->wait();
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("no step for 1 s: in start-up"));
+  EXPECT_THAT(result.output, HasSubstr("PL0733"));
+}
+
 // --- Damage ----------------------------------------------------------------------------------
 
 class DamagedCheckpoint : public RunFolderTest, public ::testing::WithParamInterface<int> {
@@ -131,6 +142,10 @@ TEST_P(DamagedCheckpoint, TheOneBeforeIsUsedAndAWarningNamesTheFileAndTheFault) 
   const std::pair<const char*, std::function<void(const std::string&)>> damages[] = {
       {"truncated", [&](const std::string& file) { fs::resize_file(file, size / 3); }},
       {"empty", [&](const std::string& file) { fs::resize_file(file, 0); }},
+      {"another step's content",
+       [&](const std::string& file) {
+         fs::copy_file(checkpoint("whole", 2), file, fs::copy_options::overwrite_existing);
+       }},
       {"a bit of a tensor", [&](const std::string& file) { flip_bit(file, size - 100); }},
       {"no HDF5", [&](const std::string& file) { std::ofstream(file) << "nothing"; }}};
   for (const auto& [name, damage] : damages) {
@@ -179,6 +194,34 @@ TEST_P(DamagedCheckpoint, LatestThatNamesNothing) {
   EXPECT_EQ(resumed_step(resume().output), 8);
 }
 
+TEST_P(DamagedCheckpoint, ASpoiltLatest) {
+  for (const bool is_folder : {false, true}) {
+    cut_after_eight();
+    const std::string latest = path("cut/checkpoints/LATEST");
+    if (is_folder) {
+      fs::remove(latest);
+      fs::create_directory(latest);
+    } else {
+      std::ofstream(latest) << std::string(5000, '\0');
+    }
+    const JobResult result = resume();
+    EXPECT_EQ(resumed_step(result.output), 8) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("WARNING"));
+    EXPECT_THAT(result.output, HasSubstr("cut/checkpoints/LATEST"));
+    expect_same_runs("whole", "cut", kSmallSteps);
+    EXPECT_EQ(text_of_file(latest), io::checkpoint_name(kSmallSteps) + "\n");
+  }
+}
+
+TEST_P(DamagedCheckpoint, NewerOnesThanLatestNamesAreTold) {
+  cut_after_eight();
+  std::ofstream(path("cut/checkpoints/LATEST")) << io::checkpoint_name(4) << "\n";
+  const JobResult result = resume();
+  EXPECT_EQ(resumed_step(result.output), 4) << result.output;
+  EXPECT_THAT(result.output, HasSubstr(io::checkpoint_name(8) + "' is newer"));
+  expect_same_runs("whole", "cut", kSmallSteps);
+}
+
 TEST_P(DamagedCheckpoint, OneThatIsNamedInTheDeckIsNotReplaced) {
   cut_after_eight();
   fs::resize_file(checkpoint("cut", 8), 3000);
@@ -191,6 +234,100 @@ TEST_P(DamagedCheckpoint, OneThatIsNamedInTheDeckIsNotReplaced) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DamagedCheckpoint, ::testing::Values(1, 2));
+
+// --- Back to an earlier checkpoint of the own folder -----------------------------------------
+
+/// "out" has all steps, and so has "other": the first five of "out", then others.
+class BackInTheOwnFolder : public RunFolderTest {
+ protected:
+  void SetUp() override {
+    RunFolderTest::SetUp();
+    complete(1, "out", "");
+    complete(1, "other", from_five());
+  }
+  std::string from_five() const {
+    return std::string(kOtherRate) + " checkpoint.resume=" + checkpoint("out", 5);
+  }
+  void expect_rows_of_other() const {
+    const auto other = metrics_columns(path("other/metrics.csv"));
+    const auto out = metrics_columns(path("out/metrics.csv"));
+    ASSERT_EQ(out.at("step").size(), static_cast<std::size_t>(kSmallSteps));
+    for (const char* column : {"step", "loss", "grad_norm", "learning_rate", "tokens"}) {
+      const auto& values = out.at(column);
+      EXPECT_EQ(std::vector<std::string>(values.begin() + 5, values.end()), other.at(column))
+          << column;
+    }
+  }
+  /// The same deck without the path.
+  void expect_next_job_goes_on_after(int step) const {
+    const JobResult result = complete(1, "out", kOtherRate);
+    EXPECT_EQ(resumed_step(result.output), step) << result.output;
+    expect_rows_of_other();
+  }
+
+  static constexpr const char* kOtherRate = "optimizer.lr=1e-2";
+};
+
+TEST_F(BackInTheOwnFolder, KilledBeforeItsFirstCheckpoint) {
+  const auto job = start(1, "out", from_five());
+  job->pause_after(8);
+  ASSERT_TRUE(job->wait_for_pause(8)) << job->wait().output;
+  job->signal_all(SIGKILL);
+  job->wait();
+  expect_next_job_goes_on_after(5);
+}
+
+TEST_F(BackInTheOwnFolder, NewerOnesAreSetAside) {
+  stop_after("out", 7, from_five());
+  EXPECT_EQ(kept("out"), (std::set{5, 7}));
+  for (const int step : {10, 12}) {
+    EXPECT_EQ(io::CheckpointReader(checkpoint("out", step) + ".old-1").info().step, step);
+  }
+  expect_next_job_goes_on_after(7);
+}
+
+/// Whatever is done of what makes the folder that of the new job, it is one of the two runs.
+TEST_F(BackInTheOwnFolder, KilledBeforeEachOperationOnTheWay) {
+  fs::rename(path("out"), path("first"));
+  const auto first = metrics_columns(path("first/metrics.csv"));
+  for (int number = 1; number <= 8; ++number) {
+    SCOPED_TRACE(number);
+    fs::remove_all(path("out"));
+    fs::copy(path("first"), path("out"), fs::copy_options::recursive);
+    const JobResult killed = start(1, "out", from_five(),
+                                   {{"PLEAT_TEST_FOLDER", checkpoints("out")},
+                                    {"PLEAT_TEST_KILL_BEFORE", std::to_string(number)}})
+                                 ->wait();
+    ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.output;
+    const JobResult next = complete(1, "out", kOtherRate);
+    if (resumed_step(next.output) == kSmallSteps) {
+      EXPECT_EQ(metrics_columns(path("out/metrics.csv")).at("loss"), first.at("loss"));
+    } else {
+      EXPECT_EQ(resumed_step(next.output), 5) << next.output;
+      expect_rows_of_other();
+    }
+  }
+}
+
+/// Such as a file system that could not be read for a while.
+TEST_F(RunFolderTest, DamageThatGoesAwayAgainLeavesNoHole) {
+  complete(1, "whole", "");
+  complete(1, "out", "");
+  const auto damage_or_repair = [&] {
+    for (const int step : {10, 12}) {
+      flip_bit(checkpoint("out", step), fs::file_size(checkpoint("out", step)) - 100);
+    }
+  };
+  damage_or_repair();
+  const auto job = start(1, "out", "");
+  job->pause_after(8);
+  ASSERT_TRUE(job->wait_for_pause(8)) << job->wait().output;
+  job->signal_all(SIGKILL);
+  job->wait();
+  damage_or_repair();
+  EXPECT_EQ(resumed_step(complete(1, "out", "").output), 5);
+  expect_same_runs("whole", "out", kSmallSteps);
+}
 
 // --- Changed decks ---------------------------------------------------------------------------
 

@@ -213,6 +213,11 @@ void check_checkpoint_tensors(const CheckpointReader& reader, TensorGroup group,
 /// \brief "step_00000020.h5".
 std::string checkpoint_name(std::int64_t step);
 
+/// \brief Refuses a file whose name says another step than its content, such as a copy under
+/// another name; names that are not those of checkpoint_name() say none.
+/// \throws InputError PL0315
+void require_step_of_name(const std::string& path, std::int64_t step);
+
 /// \brief Reads the weights alone, converted from any stored type (model.init).
 template <class T>
 CheckpointInfo load_parameters(const std::string& path,
@@ -220,17 +225,30 @@ CheckpointInfo load_parameters(const std::string& path,
                                const tensor::FlatTensors<T>& weights);
 
 /// \brief The paths of a folder's checkpoints in the order in which a run tries them: the one
-/// that LATEST names, older ones, newer ones; newest first. None where there is no folder.
+/// that LATEST names, older ones, newer ones; newest first. None where there is no folder. Where
+/// LATEST is of no use a warning says why, and all come newest first.
 std::vector<std::string> resume_candidates(const std::string& folder, Log& log);
+/// \brief A warning for each checkpoint of a later step than the one that LATEST names: a kill
+/// came between the two, or somebody has edited LATEST or copied files.
+void warn_of_newer_checkpoints(const std::string& folder, Log& log);
 
-/// \brief The first of the candidates that verify_all() finds undamaged, for programs that
+/// \brief The first of the candidates that verify_all() finds undamaged and whose name says its
+/// step, for programs that
 /// read by themselves; a warning for each that is passed over. \return nothing where there
 /// is no candidate \throws InputError PL0312 all are damaged
 std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log& log);
 
-/// \brief Points FOLDER/LATEST to a checkpoint of the folder, durably. Call on one rank.
+/// \brief Points FOLDER/LATEST to a checkpoint of the folder, durably; a folder of that name is
+/// set aside. Call on one rank.
 /// \throws IoError PL0310
 void move_latest(const std::string& folder, const std::string& name);
+
+/// \brief Lets LATEST name the checkpoint from which a run goes on, where it does not yet, so
+/// that newer ones come last. Call on one rank. \throws IoError PL0310
+void let_latest_name(const std::string& path);
+/// \brief Renames the checkpoints of later steps to `step_N.h5.old-K`, which no run takes,
+/// newest first. Call on one rank. \throws IoError PL0310
+void set_newer_checkpoints_aside(const std::string& folder, std::int64_t step, Log& log);
 
 /// \brief Which checkpoints of a folder stay.
 struct Retention {

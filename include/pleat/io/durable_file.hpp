@@ -24,6 +24,10 @@ void sync_path(const std::string& path);
 /// \throws IoError PL0310
 void rename_durably(const std::string& from, const std::string& to);
 
+/// \brief Renames to `PATH.old-1`, or the next number that is free. \return the new name
+/// \throws IoError PL0310
+std::string set_aside(const std::string& path);
+
 /// \brief Writes `PATH.tmp`, then renames it. \throws IoError PL0310
 void write_durably(const std::string& path, std::string_view text);
 

@@ -23,6 +23,7 @@ namespace pleat::train {
 struct Resumed {
   std::string path;
   io::CheckpointInfo info;
+  bool named = false;  ///< by its path, in the deck
 };
 
 /// \brief Writes and reads the checkpoints of one run.
@@ -31,7 +32,8 @@ struct Resumed {
 /// written straight from them, on a thread of its own, while the next step computes its
 /// gradients; only what is not yet written when that update is due is copied first
 /// (docs/adr/0015). Each rank writes the elements of its own shards, whatever the mapping. All
-/// functions but before_update() and those that only tell are collective over the grid.
+/// functions but go_on_from(), before_update() and those that only tell are collective over the
+/// grid.
 template <class T>
 class Checkpoints {
  public:
@@ -48,9 +50,17 @@ class Checkpoints {
   /// \throws InputError PL0309 another model; PL0312 all are damaged; PL0732 a deck that
   ///   cannot continue it
   std::optional<Resumed> resume(Engine<T>& engine);
-  /// \brief Loads the newest usable checkpoint of the folder, if there is one.
-  /// \param every  divides its step: those of stops in between are passed over
-  std::optional<Resumed> newest(Engine<T>& engine, std::int64_t every = 1);
+  /// \brief Loads the newest usable checkpoint that a rollback in `step` can return to, if there
+  /// is one: of an earlier step, which checkpoint.every (not 0) divides. Those of stops in
+  /// between are passed over, and so are those that another job left at later steps.
+  std::optional<Resumed> go_back(Engine<T>& engine, std::int64_t step);
+
+  /// \brief Makes the folder that of a run which goes on from here, so that whatever ends this job
+  /// the next one cannot take a checkpoint of what lies ahead now: LATEST names it, and where
+  /// the deck does so too, newer ones are set aside. To be called before later rows of
+  /// metrics.csv go. Nothing happens for a checkpoint of another folder. On the first rank.
+  /// \throws IoError PL0310
+  void go_on_from(const Resumed& resumed);
 
   /// \brief Begins to write, after the one before; all of it unless checkpoint.asynchronous.
   /// What fails is a warning of poll() or wait().
@@ -73,7 +83,12 @@ class Checkpoints {
   class Writing;
   std::vector<std::string> candidates();
   bool usable(const std::string& path, const std::function<void()>& work);
-  void check_continuable(const io::CheckpointLoader& loader, const std::string& path);
+  std::optional<Resumed> newest(Engine<T>& engine);
+  std::optional<Resumed> first_usable(const std::vector<std::string>& paths, Engine<T>& engine,
+                                      const std::function<bool(std::int64_t)>& wanted,
+                                      bool tell_changes);
+  void check_continuable(const io::CheckpointLoader& loader, const std::string& path,
+                         bool tell_changes);
   Resumed read(io::CheckpointLoader& loader, const std::string& path, Engine<T>& engine);
   bool all_ranks(bool here);
   void settle();

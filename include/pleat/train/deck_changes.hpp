@@ -25,9 +25,10 @@ struct DeckChange {
 /// does not know are left out. An empty deck (converted model) has no changes.
 std::vector<DeckChange> deck_changes(const std::string& before, const std::string& now);
 
-/// \brief Says what changed: free keys in one line, warnings one by one; refuses with all
-/// differences listed. \param checkpoint  its path, for the message
+/// \brief Refuses with all differences listed. \param checkpoint  its path, for the message
 /// \throws InputError PL0732
+void require_continuable(const std::string& checkpoint, const std::vector<DeckChange>& changes);
+/// \brief The same, and says what else changed: free keys in one line, warnings one by one.
 void require_continuable(const std::string& checkpoint, const std::vector<DeckChange>& changes,
                          Log& log);
 

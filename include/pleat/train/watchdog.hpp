@@ -27,7 +27,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// \brief A step (or another piece of work that may take as long) is done.
+  /// \brief A step (or another piece of work that may take as long, such as loading) is done.
   void alive();
 
  private:
