@@ -15,7 +15,6 @@
 #include "batch_script.hpp"
 #include "output_place.hpp"
 #include "pleat/cli/commands.hpp"
-#include "pleat/io/checkpoint.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/train/stop_requests.hpp"
 
@@ -124,7 +123,6 @@ BatchJob describe_job(const BatchOptions& options, const MachineDescription& mac
   job.script =
       absolute(options.output.empty() ? config.run.name + ".sh" : options.output);
   job.run_folder = config.run.output;
-  job.last_checkpoint = io::checkpoint_name(config.run.steps);
   job.has_wall_limit = !config.run.wall_limit.empty();
   job.nodes = options.nodes;
   job.ranks_per_node = ranks_per_node(options, machine);
