@@ -106,6 +106,17 @@ void require_continuation(const train::RunConfig& config) {
       config.checkpoint.resume);
 }
 
+/// A limit that no job reaches would leave each to be killed at its end, on PBS without
+/// a signal beforehand, and so never queued again.
+void require_reachable_limit(const train::RunConfig& config, const std::string& time) {
+  const auto limit = train::parse_wall_limit(config.run.wall_limit);  // none for "auto"
+  PLEAT_REQUIRE(!limit || std::llround(*limit) < job_seconds(time), InputError, "PL0945",
+                "run.wall_limit = \"{}\" is not less than --time {}: the batch system "
+                "would end each job before pleat does\n"
+                "HINT: leave run.wall_limit out; the script sets it from --time.",
+                config.run.wall_limit, time);
+}
+
 std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
@@ -151,6 +162,7 @@ ExitCode run_batch(const BatchOptions& options, const Runtime& runtime) {
   const MachineDescription machine = read_machine(options.machine);
   const train::RunConfig config = train::load_run_config(options.deck, options.settings);
   require_continuation(config);
+  require_reachable_limit(config, options.time);
   BatchJob job = describe_job(options, machine, config);
   add_remarks(config, job);
   const std::string text = batch_script(machine, job);

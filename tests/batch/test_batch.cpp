@@ -176,6 +176,19 @@ TEST_F(BatchRefusal, ARunThatWouldBeginAnewInEachJob) {
   expect_refused("--machine h100 checkpoint.resume=none", "PL0944");
 }
 
+TEST_F(BatchRefusal, AWallLimitThatNoJobReaches) {
+  for (const char* limit : {"5h", "4h", "14400"}) {
+    expect_refused(
+        std::string("--machine aurora --account a --nodes 2 run.wall_limit=") + limit,
+        fmt::format("PL0945: run.wall_limit = \"{}\" is not less than --time 4h", limit));
+  }
+  for (const char* limit : {"3h59m", "auto", ""}) {
+    const ProgramResult made =
+        batch(fmt::format("--machine h100 run.wall_limit='\"{}\"'", limit));
+    EXPECT_EQ(made.exit_code, 0) << made.output;
+  }
+}
+
 TEST_F(BatchRefusal, MachinesThatAreNotThereOrWrong) {
   expect_refused("--machine fronteir", "did you mean 'frontier'?");
   expect_refused("--machine mine.toml", "there is no machine 'mine.toml'");
