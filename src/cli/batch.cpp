@@ -157,9 +157,19 @@ void add_remarks(const train::RunConfig& config, BatchJob& job) {
   }
 }
 
+/// The one that is named, or the general one of its kind; which, it says on stderr.
+MachineDescription choose_machine(const BatchOptions& options) {
+  if (!options.machine.empty()) return read_machine(options.machine);
+  const char* name = options.gpus_per_node > 0 ? "h100" : "laptop";
+  const MachineDescription machine = read_machine(name);
+  fmt::print(stderr, "the script is for {} (--machine {}): no --machine was given\n",
+             machine.title, name);
+  return machine;
+}
+
 ExitCode run_batch(const BatchOptions& options, const Runtime& runtime) {
   if (runtime.rank() != 0) return ExitCode::kDone;
-  const MachineDescription machine = read_machine(options.machine);
+  const MachineDescription machine = choose_machine(options);
   const train::RunConfig config = train::load_run_config(options.deck, options.settings);
   require_continuation(config);
   require_reachable_limit(config, options.time);
@@ -207,10 +217,10 @@ void add_batch(CLI::App& program, Job& job) {
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->settings,
                       "section.key=value: replaces what the deck says");
-  command
-      ->add_option("--machine", options->machine,
-                   "a description in inputs/machines, e.g. frontier, or the path of one")
-      ->required();
+  command->add_option(
+      "--machine", options->machine,
+      "a description in inputs/machines, e.g. frontier, or the path of one; default: "
+      "h100 with --gpus-per-node, else laptop");
   command
       ->add_option("--system", options->system,
                    "slurm, pbs or flux; default: the machine's")

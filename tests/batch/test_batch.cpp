@@ -81,6 +81,22 @@ TEST_F(BatchTest, TheScriptGoesToStdoutAndTheMachineNamesTheSystem) {
   EXPECT_THAT(made.output, HasSubstr("#PBS -l select=2\n"));
 }
 
+TEST_F(BatchTest, WithoutAMachineItIsAGeneralOneWhichIsSaid) {
+  const ProgramResult gpus =
+      batch("--system slurm --nodes 1 --gpus-per-node 8 --output gpus.sh");
+  EXPECT_EQ(gpus.output,
+            "the script is for a cluster of eight H100 a node (--machine h100): no "
+            "--machine was given\nsbatch gpus.sh\n");
+  EXPECT_EQ(gpus.exit_code, 0);
+  batch("--machine h100 --output named.sh");
+  EXPECT_EQ(replaced(read_file(path("gpus.sh")), "gpus.sh", "named.sh"),
+            read_file(path("named.sh")));
+  const ProgramResult cores = batch("--system pbs --ranks-per-node 8");
+  EXPECT_EQ(cores.exit_code, 0);
+  EXPECT_THAT(cores.output, HasSubstr("(--machine laptop)"));
+  EXPECT_THAT(cores.output, HasSubstr("# 1 node of this computer, 8 ranks on each"));
+}
+
 TEST_F(BatchTest, AFileIsNotOverwrittenUnasked) {
   const std::string arguments = "--machine laptop --ranks-per-node 4 --output job.sh";
   const ProgramResult made = batch(arguments);
