@@ -15,7 +15,6 @@
 #include "batch_script.hpp"
 #include "output_place.hpp"
 #include "pleat/cli/commands.hpp"
-#include "pleat/io/checkpoint.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/train/stop_requests.hpp"
 
@@ -107,6 +106,17 @@ void require_continuation(const train::RunConfig& config) {
       config.checkpoint.resume);
 }
 
+/// A limit that no job reaches would leave each to be killed at its end, on PBS without
+/// a signal beforehand, and so never queued again.
+void require_reachable_limit(const train::RunConfig& config, const std::string& time) {
+  const auto limit = train::parse_wall_limit(config.run.wall_limit);  // none for "auto"
+  PLEAT_REQUIRE(!limit || std::llround(*limit) < job_seconds(time), InputError, "PL0945",
+                "run.wall_limit = \"{}\" is not less than --time {}: the batch system "
+                "would end each job before pleat does\n"
+                "HINT: leave run.wall_limit out; the script sets it from --time.",
+                config.run.wall_limit, time);
+}
+
 std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
@@ -124,7 +134,6 @@ BatchJob describe_job(const BatchOptions& options, const MachineDescription& mac
   job.script =
       absolute(options.output.empty() ? config.run.name + ".sh" : options.output);
   job.run_folder = config.run.output;
-  job.last_checkpoint = io::checkpoint_name(config.run.steps);
   job.has_wall_limit = !config.run.wall_limit.empty();
   job.nodes = options.nodes;
   job.ranks_per_node = ranks_per_node(options, machine);
@@ -148,11 +157,22 @@ void add_remarks(const train::RunConfig& config, BatchJob& job) {
   }
 }
 
+/// The one that is named, or the general one of its kind; which, it says on stderr.
+MachineDescription choose_machine(const BatchOptions& options) {
+  if (!options.machine.empty()) return read_machine(options.machine);
+  const char* name = options.gpus_per_node > 0 ? "h100" : "laptop";
+  const MachineDescription machine = read_machine(name);
+  fmt::print(stderr, "the script is for {} (--machine {}): no --machine was given\n",
+             machine.title, name);
+  return machine;
+}
+
 ExitCode run_batch(const BatchOptions& options, const Runtime& runtime) {
   if (runtime.rank() != 0) return ExitCode::kDone;
-  const MachineDescription machine = read_machine(options.machine);
+  const MachineDescription machine = choose_machine(options);
   const train::RunConfig config = train::load_run_config(options.deck, options.settings);
   require_continuation(config);
+  require_reachable_limit(config, options.time);
   BatchJob job = describe_job(options, machine, config);
   add_remarks(config, job);
   const std::string text = batch_script(machine, job);
@@ -197,10 +217,10 @@ void add_batch(CLI::App& program, Job& job) {
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->settings,
                       "section.key=value: replaces what the deck says");
-  command
-      ->add_option("--machine", options->machine,
-                   "a description in inputs/machines, e.g. frontier, or the path of one")
-      ->required();
+  command->add_option(
+      "--machine", options->machine,
+      "a description in inputs/machines, e.g. frontier, or the path of one; default: "
+      "h100 with --gpus-per-node, else laptop");
   command
       ->add_option("--system", options->system,
                    "slurm, pbs or flux; default: the machine's")

@@ -132,9 +132,8 @@ std::string heading(const MachineDescription& machine, const BatchJob& job) {
 std::string names(const BatchJob& job) {
   std::string text = fmt::format(
       "\nprogram={}\ndeck={}\nrun={}   # the folder of the run\n"
-      "last={}   # what a complete run leaves there\nsettings=(",
-      shell_word(job.program), shell_word(job.deck), shell_word(job.run_folder),
-      job.last_checkpoint);
+      "settings=(",
+      shell_word(job.program), shell_word(job.deck), shell_word(job.run_folder));
   for (const std::string& setting : job.settings)
     text += fmt::format("\n  {}", shell_word(setting));
   text += job.settings.empty() ? ")\n" : "\n)\n";
@@ -176,6 +175,7 @@ std::string environment(const MachineDescription& machine,
 constexpr const char* kFunctions = R"(
 say() { echo "pleat batch: $(date '+%Y-%m-%d %H:%M:%S') $*"; }
 newest() { cat -- "$run/checkpoints/LATEST" 2>/dev/null; }
+steps() { sed -n '/^\[run\]$/,/^\[/s/^steps = //p' "$run/deck.toml" 2>/dev/null; }
 )";
 
 constexpr const char* kScriptCheck = R"(
@@ -210,11 +210,19 @@ std::string training(const MachineDescription& machine, const BatchJob& job) {
 }
 
 /// Hydra's mpiexec on nodes that it reaches through srun sometimes returns 0 when all
-/// ranks ended with 75, so 0 alone does not tell that the run is complete.
+/// ranks ended with 75, so 0 alone does not tell that the run is complete. How many steps
+/// it has, the deck may tell otherwise than when the script was written: each job writes it
+/// to the run folder.
 constexpr const char* kOutcome = R"(
-if ((code == 0)) && [[ $(newest) != "$last" ]]; then
-  say "the launcher returned 0, but $last is not there: taken for a stop"
-  code=75
+if ((code == 0)); then
+  wanted=$(steps)
+  saved=0
+  [[ $(newest) =~ ^step_([0-9]+) ]] && saved=$((10#${BASH_REMATCH[1]}))
+  if [[ -z $wanted ]] || ((saved < wanted)); then
+    say "the launcher returned 0, but only $saved of ${wanted:-?} steps are saved: taken for" \
+        "a stop"
+    code=75
+  fi
 fi
 case $code in
   0) say "the run is complete"; exit 0 ;;

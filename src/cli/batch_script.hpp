@@ -21,7 +21,6 @@ struct BatchJob {
   std::string script;                 ///< the script's own path, to queue it again
   std::string name;
   std::string run_folder;
-  std::string last_checkpoint;  ///< name of the file that a complete run leaves
   bool has_wall_limit = false;  ///< the deck or a setting says when to stop
   std::int64_t nodes = 1;
   std::int64_t ranks_per_node = 1;

@@ -51,6 +51,7 @@ void add_info(ordered_json& tree, const io::CheckpointInfo& info) {
   tree["skipped"] = info.skipped;
   tree["rollbacks"] = info.rollbacks;
   tree["recent_losses"] = info.recent_losses;
+  tree["data"] = lines_of(info.data_identity);
   tree["model"] = model_of(info.model);
   tree["deck"] = info.deck;
 }

@@ -57,6 +57,9 @@ class Save {
     // HDF5 has arrays without elements, but other programs stumble over them.
     if (!value.empty()) root_.set_attribute(name, std::span<const double>(value));
   }
+  void optional(const char* name, const std::string& value) {
+    if (!value.empty()) (*this)(name, value);
+  }
   void operator()(const char* name, const std::vector<bool>& value) {
     const std::vector<std::int64_t> flags(value.begin(), value.end());
     root_.set_attribute(name, std::span<const std::int64_t>(flags));
@@ -94,6 +97,9 @@ class Load {
     value.clear();
     if (root_.has_attribute(name)) value = root_.double_array_attribute(name);
   }
+  void optional(const char* name, std::string& value) {
+    value = root_.has_attribute(name) ? root_.string_attribute(name) : "";
+  }
   void operator()(const char* name, std::vector<bool>& value) {
     value.clear();
     for (const std::int64_t flag : root_.int64_array_attribute(name)) {
@@ -124,6 +130,7 @@ class Pack {
   void operator()(const char*, const T& value) {
     out_.put(value);
   }
+  void optional(const char*, const std::string& value) { out_.put(value); }
   template <class Enum, std::size_t N>
   void choice(const char*, const Enum& value, const std::array<Spelling<Enum>, N>&) {
     out_.put(static_cast<std::int64_t>(value));
@@ -140,6 +147,7 @@ class Unpack {
   void operator()(const char*, T& value) {
     in_.get(value);
   }
+  void optional(const char*, std::string& value) { in_.get(value); }
   template <class Enum, std::size_t N>
   void choice(const char*, Enum& value, const std::array<Spelling<Enum>, N>&) {
     std::int64_t number = 0;
@@ -171,6 +179,7 @@ void visit_version_three(Visitor& field, Info& info) {
   field("skipped", info.skipped);
   field("rollbacks", info.rollbacks);
   field("recent_losses", info.recent_losses);
+  field.optional("data_identity", info.data_identity);
 }
 
 /// The attributes of a checkpoint, each once.
@@ -260,8 +269,8 @@ CheckpointInfo unpack_checkpoint_info(const std::string& packed) {
 std::int64_t checkpoint_metadata_bytes(const CheckpointInfo& info, std::int64_t tensors) {
   constexpr std::int64_t kHead = 64 << 10;   // attributes, groups
   constexpr std::int64_t kPerTensor = 1024;  // object header, link
-  const std::size_t texts =
-      info.deck.size() + info.hugging_face_config.size() + info.history.size();
+  const std::size_t texts = info.deck.size() + info.hugging_face_config.size() +
+                            info.history.size() + info.data_identity.size();
   return kHead + 2 * static_cast<std::int64_t>(texts) + tensors * kPerTensor;
 }
 

@@ -21,6 +21,9 @@ constexpr std::uint64_t kShuffleStream = hash_name("data.shuffle");
 /// reported before the run and not in the middle of it.
 constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 26;
 
+/// Tokens at the beginning of a source, and as many at its end, that tell it from others.
+constexpr std::int64_t kIdentityTokens = std::int64_t{1} << 16;
+
 /// Samples drawn together: they are permuted among themselves, epoch by epoch.
 struct Group {
   std::int64_t first;  ///< of the training samples of all sources
@@ -38,6 +41,7 @@ class SampledTokenData final : public TokenData {
   void training_batch(std::int64_t first, const HostBatch& batch) const override;
   void validation_batch(std::int64_t first, const HostBatch& batch) const override;
   std::string description() const override;
+  std::string identity() const override;
 
  private:
   void make_groups(const std::vector<double>& weights);
@@ -235,6 +239,39 @@ std::string SampledTokenData::description() const {
       fmt::format("{} samples to train on ({} tokens), {}; {} held out for validation",
                   split_.training(), split_.training() * sequence_,
                   shuffle_ ? "shuffled" : "in file order", split_.held_out());
+  return text;
+}
+
+/// Of samples first to last - 1, all that is trained on, continuing an earlier hash.
+std::uint64_t hash_samples(const TokenSource& source, std::int64_t sequence,
+                           std::int64_t first, std::int64_t last, std::uint64_t hash) {
+  RawSample sample(sequence);
+  const auto mix = [&](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3ULL;  // as FNV-1a
+    hash ^= hash >> 32;
+  };
+  for (std::int64_t number = first; number < last; ++number) {
+    source.read(number, sample);
+    mix(sample.length);
+    for (std::int64_t s = 0; s < sample.length; ++s)
+      mix(sample.tokens[static_cast<std::size_t>(s)]);
+    for (const std::uint8_t carries_loss : sample.loss_mask_S) mix(carries_loss);
+  }
+  return hash;
+}
+
+std::string SampledTokenData::identity() const {
+  const std::int64_t most = std::max<std::int64_t>(1, kIdentityTokens / (sequence_ + 1));
+  std::string text;
+  for (const auto& source : sources_) {
+    const std::int64_t samples = source->samples();
+    const std::int64_t head = std::min(most, samples);
+    const std::int64_t tail = std::max(head, samples - most);
+    std::uint64_t hash = hash_samples(*source, sequence_, 0, head, hash_name("data"));
+    hash = hash_samples(*source, sequence_, tail, samples, hash);
+    text += fmt::format("{}{} samples, hash {:016x}", text.empty() ? "" : "\n", samples,
+                        hash);
+  }
   return text;
 }
 

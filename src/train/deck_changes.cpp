@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <optional>
 
 #include <fmt/ranges.h>
@@ -137,6 +138,23 @@ void require_continuable(const std::string& checkpoint, const std::vector<DeckCh
     log.warn("{} since the checkpoint: the run goes on, but is no longer the one that was begun",
              change_text(change));
   }
+}
+
+void warn_of_changed_data(const std::string& before, const std::string& now, Log& log) {
+  if (before.empty() || now.empty() || before == now) return;
+  std::istringstream old_sources(before);
+  std::istringstream new_sources(now);
+  std::string was;
+  std::string is;
+  int number = 0;
+  do {
+    ++number;
+    if (!std::getline(old_sources, was)) was = "not there";
+    if (!std::getline(new_sources, is)) is = "not there";
+  } while (was == is && (old_sources || new_sources));
+  log.warn("the content of data.path changed since the checkpoint: source {} was {}; is {}: the "
+           "run goes on, but is no longer the one that was begun",
+           number, was, is);
 }
 
 }  // namespace pleat::train

@@ -11,6 +11,7 @@
 
 #include "pleat/comm/grid.hpp"
 #include "pleat/train/checkpoints.hpp"
+#include "pleat/train/deck_changes.hpp"
 #include "pleat/train/engine.hpp"
 #include "pleat/train/gradient_file.hpp"
 #include "pleat/train/grid_choice.hpp"
@@ -77,6 +78,7 @@ class Trainer {
   StopRequests stops_;
   std::optional<RunLock> lock_;
   std::unique_ptr<io::TokenData> data_;
+  std::string data_identity_;
   std::shared_ptr<const tensor::ParameterLayout> whole_layout_;
   Engine<T> engine_;
   Checkpoints<T> checkpoints_;
@@ -103,6 +105,7 @@ Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, Log& log)
       stops_(config.run.wall_limit, config.run.output),
       data_(io::open_token_data(config.data, config.batch.sequence, config.model.vocab,
                                 config.run.seed)),
+      data_identity_(data_->identity()),
       whole_layout_(model::parameter_layout(config.model)),
       engine_(config, grid),
       checkpoints_(config, folder_.checkpoints(), grid, log),
@@ -118,6 +121,7 @@ void Trainer<T>::adopt(const Resumed& resumed) {
   saved_step_ = info.step;
   next_sample_ = info.next_sample;
   guard_.restore(info.recent_losses, info.skipped, info.rollbacks);
+  warn_of_changed_data(info.data_identity, data_identity_, log_);
   log_.info("resuming after step {} from {}", info.step, resumed.path);
 }
 
@@ -333,7 +337,8 @@ void Trainer<T>::save(std::int64_t step) {
                       .history = history_,
                       .skipped = guard_.skipped(),
                       .rollbacks = guard_.rollbacks(),
-                      .recent_losses = guard_.recent_losses()},
+                      .recent_losses = guard_.recent_losses(),
+                      .data_identity = data_identity_},
                      engine_);
   saved_step_ = step;
 }

@@ -81,6 +81,22 @@ TEST_F(BatchTest, TheScriptGoesToStdoutAndTheMachineNamesTheSystem) {
   EXPECT_THAT(made.output, HasSubstr("#PBS -l select=2\n"));
 }
 
+TEST_F(BatchTest, WithoutAMachineItIsAGeneralOneWhichIsSaid) {
+  const ProgramResult gpus =
+      batch("--system slurm --nodes 1 --gpus-per-node 8 --output gpus.sh");
+  EXPECT_EQ(gpus.output,
+            "the script is for a cluster of eight H100 a node (--machine h100): no "
+            "--machine was given\nsbatch gpus.sh\n");
+  EXPECT_EQ(gpus.exit_code, 0);
+  batch("--machine h100 --output named.sh");
+  EXPECT_EQ(replaced(read_file(path("gpus.sh")), "gpus.sh", "named.sh"),
+            read_file(path("named.sh")));
+  const ProgramResult cores = batch("--system pbs --ranks-per-node 8");
+  EXPECT_EQ(cores.exit_code, 0);
+  EXPECT_THAT(cores.output, HasSubstr("(--machine laptop)"));
+  EXPECT_THAT(cores.output, HasSubstr("# 1 node of this computer, 8 ranks on each"));
+}
+
 TEST_F(BatchTest, AFileIsNotOverwrittenUnasked) {
   const std::string arguments = "--machine laptop --ranks-per-node 4 --output job.sh";
   const ProgramResult made = batch(arguments);
@@ -174,6 +190,19 @@ TEST_F(BatchRefusal, WrongOptions) {
 
 TEST_F(BatchRefusal, ARunThatWouldBeginAnewInEachJob) {
   expect_refused("--machine h100 checkpoint.resume=none", "PL0944");
+}
+
+TEST_F(BatchRefusal, AWallLimitThatNoJobReaches) {
+  for (const char* limit : {"5h", "4h", "14400"}) {
+    expect_refused(
+        std::string("--machine aurora --account a --nodes 2 run.wall_limit=") + limit,
+        fmt::format("PL0945: run.wall_limit = \"{}\" is not less than --time 4h", limit));
+  }
+  for (const char* limit : {"3h59m", "auto", ""}) {
+    const ProgramResult made =
+        batch(fmt::format("--machine h100 run.wall_limit='\"{}\"'", limit));
+    EXPECT_EQ(made.exit_code, 0) << made.output;
+  }
 }
 
 TEST_F(BatchRefusal, MachinesThatAreNotThereOrWrong) {

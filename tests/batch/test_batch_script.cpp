@@ -17,12 +17,14 @@ exec "$@"
 )";
 
 /// Trains as the file `plan` says: each line is "EXIT_CODE STEP", STEP that of the
-/// checkpoint it leaves. A line serves one start.
+/// checkpoint it leaves. A line serves one start. The file `steps` has those of the deck.
 constexpr const char* kProgram = R"bash(#!/bin/bash
 echo "$@" >>"$TEST/started"
 [[ $1 == check ]] && exit "$(cat "$TEST/check")"
 read -r code step <"$TEST/plan"
 sed -i 1d "$TEST/plan"
+printf '[run]\nname = "austen"\nsteps = %d\n\n[model]\nsteps = 1\n' "$(cat "$TEST/steps")" \
+  >runs/austen/deck.toml
 [[ $step ]] && printf 'step_%08d.h5\n' "$step" >runs/austen/checkpoints/LATEST
 exit "$code"
 )bash";
@@ -42,6 +44,7 @@ class BatchScript : public BatchTest, public ::testing::WithParamInterface<const
     command("squeue", "#!/bin/bash\ncat \"$TEST/state\"\n");
     command("stand-in pleat", kProgram);
     write("check", "0");
+    write("steps", "100");
     write("state", "RUNNING");
     const ProgramResult made = batch(fmt::format(
         "--machine laptop --system {} --ranks-per-node 4 --output 'my job.sh' --program "
@@ -106,9 +109,19 @@ TEST_P(BatchScript, ARunThatWasToldToStopIsNotQueuedAgain) {
 
 TEST_P(BatchScript, ALauncherThatLosesTheExitCodeDoesNotEndTheRun) {
   const ProgramResult job = run("0 40\n");
-  EXPECT_THAT(job.output, HasSubstr("step_00000100.h5 is not there: taken for a stop"));
+  EXPECT_THAT(job.output, HasSubstr("only 40 of 100 steps are saved: taken for a stop"));
   EXPECT_THAT(job.output, HasSubstr("stopped after step_00000040.h5: queued again"));
   EXPECT_THAT(job.output, Not(HasSubstr("complete")));
+}
+
+TEST_P(BatchScript, TheDeckMayAskForMoreOrFewerStepsThanWhenTheScriptWasWritten) {
+  write("steps", "120");
+  EXPECT_THAT(run("0 100\n").output, HasSubstr("only 100 of 120 steps are saved"));
+  std::filesystem::remove(path("queued"));
+  EXPECT_THAT(run("0 120\n").output, HasSubstr("the run is complete"));
+  write("steps", "8");  // fewer than are done
+  EXPECT_THAT(run("0\n").output, HasSubstr("the run is complete"));
+  EXPECT_EQ(queued(), "");
 }
 
 TEST_P(BatchScript, ARunThatSavedNothingNewIsNotQueuedAgain) {

@@ -48,6 +48,28 @@ TEST(TokenText, LabelsFollowTokensAndAllPositionsCarryLoss) {
   }
 }
 
+TEST(TokenText, TheIdentityIsThatOfTheContentWhereverItLies) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a.txt");
+  const auto identity = [](const std::vector<std::string>& paths) {
+    return io::open_token_data(text_config(paths), 3, 256, 1)->identity();
+  };
+  std::string text(400'000, 'x');
+  write_file(path, text);
+  const std::string before = identity({path});
+  EXPECT_THAT(before, testing::MatchesRegex("133333 samples, hash [0-9a-f]{16}"));
+  write_file(folder.file("b.txt"), text);
+  EXPECT_EQ(identity({folder.file("b.txt")}), before);
+  EXPECT_EQ(identity({path, folder.file("b.txt")}), before + "\n" + before);
+  // As many bytes, one of them another, at either end.
+  for (const std::size_t place : {std::size_t{0}, text.size() - 1}) {
+    std::string other = text;
+    other[place] = 'y';
+    write_file(path, other);
+    EXPECT_NE(identity({path}), before) << place;
+  }
+}
+
 // The real text against the file itself: with S = 97 every byte but the first and the
 // dropped ones is a label once, in order.
 TEST(TokenText, RealTextIsReadAsItIs) {

@@ -243,6 +243,7 @@ inline io::CheckpointInfo unusual_info() {
   info.skipped = 3;
   info.rollbacks = 2;
   info.recent_losses = {5.25, 1.0 / 3.0, 4e-310};
+  info.data_identity = "7 samples, hash 0123456789abcdef\n1 samples, hash 00000000000000ff";
   plan::ModelConfig& model = info.model;
   model.family = plan::Family::kQwen2Moe;
   model.layers = 3;

@@ -63,9 +63,10 @@ void expect_unusual(const CheckpointInfo& info) {
   EXPECT_EQ(info.grid, expected.grid);
   EXPECT_EQ(info.build, expected.build);
   EXPECT_EQ(info.hugging_face_config, expected.hugging_face_config);
-  EXPECT_EQ(std::tie(info.history, info.skipped, info.rollbacks, info.recent_losses),
+  EXPECT_EQ(std::tie(info.history, info.skipped, info.rollbacks, info.recent_losses,
+                     info.data_identity),
             std::tie(expected.history, expected.skipped, expected.rollbacks,
-                     expected.recent_losses));
+                     expected.recent_losses, expected.data_identity));
   const plan::ModelConfig& a = info.model;
   const plan::ModelConfig& b = expected.model;
   EXPECT_EQ(a.family, b.family);
@@ -106,6 +107,16 @@ TEST(Checkpoint, NoRecentLossesAreNoAttribute) {
   info.recent_losses.clear();
   write_info(folder / "c.h5", info);
   EXPECT_TRUE(CheckpointReader(folder / "c.h5").info().recent_losses.empty());
+}
+
+// Files of format 3 that were written before it was kept.
+TEST(Checkpoint, WithoutTheIdentityOfTheDataItIsRead) {
+  const test::TemporaryFolder folder;
+  CheckpointInfo info = test::unusual_info();
+  info.data_identity.clear();
+  write_info(folder / "c.h5", info);
+  EXPECT_FALSE(Hdf5File::open_read(folder / "c.h5").root().has_attribute("data_identity"));
+  EXPECT_EQ(CheckpointReader(folder / "c.h5").info().data_identity, "");
 }
 
 TEST(Checkpoint, EveryChoiceHasAWord) {

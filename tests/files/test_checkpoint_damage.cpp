@@ -72,6 +72,7 @@ class CheckpointDamage : public testing::Test {
     EXPECT_EQ(info.deck, info_.deck);
     EXPECT_EQ(info.history, info_.history);
     EXPECT_EQ(info.recent_losses, info_.recent_losses);
+    EXPECT_EQ(info.data_identity, info_.data_identity);
     EXPECT_EQ(info.model.rope_theta, info_.model.rope_theta);
     EXPECT_EQ(info.model.moe_layer, info_.model.moe_layer);
   }

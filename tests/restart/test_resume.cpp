@@ -221,5 +221,33 @@ TEST_F(ResumeChoices, FromANamedCheckpoint) {
             std::vector<double>(whole.begin() + 4, whole.end()));
 }
 
+TEST_F(ResumeChoices, FromChangedDataWithAWarning) {
+  write("deck.toml", kDeck);
+  const auto train = [&](const std::string& path, int steps) {
+    const ProgramResult run =
+        pleat("train deck.toml data.format=text run.output=out data.path=" + path +
+              " run.steps=" + std::to_string(steps));
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+    return run.output;
+  };
+  const auto expect_warned = [](const std::string& output, bool warned) {
+    EXPECT_EQ(output.find("the content of data.path changed") != std::string::npos, warned)
+        << output;
+  };
+  write("text.txt", std::string(2000, 'a'));
+  expect_warned(train("text.txt", 3), false);
+  std::filesystem::create_directory(path("moved"));
+  std::filesystem::rename(path("text.txt"), path("moved/text.txt"));
+  expect_warned(train("moved/text.txt", 4), false);
+  write("moved/text.txt", std::string(2000, 'b'));
+  expect_warned(train("moved/text.txt", 5), true);
+  expect_warned(train("moved/text.txt", 6), false);
+  write("moved/text.txt", std::string(1000, 'b'));
+  const std::string output = train("moved/text.txt", 7);
+  expect_warned(output, true);
+  for (const char* samples : {"source 1 was 124 samples", "is 62 samples"})
+    EXPECT_NE(output.find(samples), std::string::npos) << output;
+}
+
 }  // namespace
 }  // namespace pleat::test

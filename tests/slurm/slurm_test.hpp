@@ -5,7 +5,6 @@
 /// \brief A Slurm of the test's own (private_slurm), jobs in it, and runs to compare.
 
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <iterator>
 #include <memory>

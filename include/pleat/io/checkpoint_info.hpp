@@ -38,6 +38,9 @@ struct CheckpointInfo {
   std::int64_t rollbacks = 0;  ///< returns to a checkpoint so far
   /// What the loss guard compares the next loss with, oldest first.
   std::vector<double> recent_losses;
+  /// Of the training data (TokenData::identity()); empty where it is not known, as in files of
+  /// version 3 that were written before it was kept.
+  std::string data_identity;
 };
 
 /// \brief Writes every field as an attribute of the root. \throws IoError PL0303

@@ -54,6 +54,9 @@ class TokenData {
   virtual void validation_batch(std::int64_t first, const HostBatch& batch) const = 0;
   /// \brief For the log: sources, samples, tokens.
   virtual std::string description() const = 0;
+  /// \brief A line for each source that tells whether it is the same as another time, wherever
+  /// it lies: its samples, and a hash of the tokens at its beginning and end. Empty: not known.
+  virtual std::string identity() const { return {}; }
 };
 
 /// \brief Opens and checks the sources.

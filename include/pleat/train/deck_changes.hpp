@@ -2,7 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief What changed in the deck since a checkpoint was written, and whether the run may go on.
+/// \brief What changed in deck and data since a checkpoint was written, and whether the run may
+/// go on.
 
 #include <string>
 #include <vector>
@@ -31,5 +32,9 @@ void require_continuable(const std::string& checkpoint, const std::vector<DeckCh
 /// \brief The same, and says what else changed: free keys in one line, warnings one by one.
 void require_continuable(const std::string& checkpoint, const std::vector<DeckChange>& changes,
                          Log& log);
+
+/// \brief Warns where the data is not that of the checkpoint, with the first source that differs.
+/// \param before, now  as TokenData::identity() makes them; empty: not known
+void warn_of_changed_data(const std::string& before, const std::string& now, Log& log);
 
 }  // namespace pleat::train

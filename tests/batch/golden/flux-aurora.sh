@@ -18,7 +18,6 @@
 program=/opt/pleat/bin/pleat
 deck=deck.toml
 run=runs/austen   # the folder of the run
-last=step_00000100.h5   # what a complete run leaves there
 settings=(
   optimizer.lr=1e-3
   'data.path=["a b", "it'\''s"]'
@@ -35,6 +34,7 @@ export ONEAPI_DEVICE_SELECTOR=level_zero:gpu
 
 say() { echo "pleat batch: $(date '+%Y-%m-%d %H:%M:%S') $*"; }
 newest() { cat -- "$run/checkpoints/LATEST" 2>/dev/null; }
+steps() { sed -n '/^\[run\]$/,/^\[/s/^steps = //p' "$run/deck.toml" 2>/dev/null; }
 
 # Found out now rather than when the job has to be queued again.
 if [[ ! -r $script ]]; then
@@ -68,9 +68,15 @@ trap 'ended=yes' TERM HUP
 "${launch[@]}" "$program" train "$deck" ${settings[@]+"${settings[@]}"}
 code=$?
 
-if ((code == 0)) && [[ $(newest) != "$last" ]]; then
-  say "the launcher returned 0, but $last is not there: taken for a stop"
-  code=75
+if ((code == 0)); then
+  wanted=$(steps)
+  saved=0
+  [[ $(newest) =~ ^step_([0-9]+) ]] && saved=$((10#${BASH_REMATCH[1]}))
+  if [[ -z $wanted ]] || ((saved < wanted)); then
+    say "the launcher returned 0, but only $saved of ${wanted:-?} steps are saved: taken for" \
+        "a stop"
+    code=75
+  fi
 fi
 case $code in
   0) say "the run is complete"; exit 0 ;;
