@@ -41,13 +41,15 @@ void* Arena::take_bytes(std::size_t bytes) {
       add_chunk(std::max(needed + kAlignment, kSmallestChunk));
       begins_.back() = used_before;
     }
+    // Wherever the allocator puts a chunk, as much of it is used: what an arena takes in all
+    // follows from the requests alone.
     auto& chunk = chunks_[current_.chunk];
-    const auto base = reinterpret_cast<std::uintptr_t>(chunk.data());
-    const std::size_t start = round_up(base + current_.used) - base;
-    if (start + needed <= chunk.extent(0)) {
-      current_.used = start + needed;
+    if (current_.used + needed + kAlignment <= chunk.extent(0)) {
+      const auto base = reinterpret_cast<std::uintptr_t>(chunk.data());
+      std::byte* const place = chunk.data() + (round_up(base) - base) + current_.used;
+      current_.used += needed;
       highest_ = std::max(highest_, begins_[current_.chunk] + current_.used);
-      return chunk.data() + start;
+      return place;
     }
     used_before = begins_[current_.chunk] + current_.used;
     ++current_.chunk;

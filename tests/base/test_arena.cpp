@@ -2,6 +2,7 @@
 #include "pleat/base/arena.hpp"
 
 #include <cstring>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -104,6 +105,19 @@ TEST(Arena, CapacityIsWhatTheChunksHold) {
   arena.take<std::byte>(std::int64_t{5} << 20);
   EXPECT_GE(arena.capacity(), std::size_t{6} << 20);
   EXPECT_EQ(arena.allocations(), 2U);
+}
+
+TEST(Arena, CapacityDoesNotDependOnWhereChunksLie) {
+  std::vector<std::vector<char>> between;
+  for (std::size_t i = 0; i < 16; ++i) {
+    Arena arena("test");
+    between.emplace_back(40 * i + 8);
+    // Together exactly a chunk, which keeps a reserve for its alignment.
+    arena.take<std::byte>(std::int64_t{1} << 19);
+    arena.take<std::byte>(std::int64_t{1} << 19);
+    EXPECT_EQ(arena.allocations(), 2U);
+    EXPECT_EQ(arena.capacity(), std::size_t{2} << 20);
+  }
 }
 
 }  // namespace
