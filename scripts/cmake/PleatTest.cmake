@@ -50,6 +50,22 @@ function(pleat_add_test)
   endforeach()
 endfunction()
 
+# pleat_add_test_run(NAME interrupted.two_ranks TEST interrupted FILTER *Two/* LABELS restart
+#                    RANKS 1 TIMEOUT 240 [CONFIGURATION Full])
+#
+# Registers more cases of a test that is built, for ctest --build-config CONFIGURATION alone
+# where there is one.
+function(pleat_add_test_run)
+  cmake_parse_arguments(ARG "" "NAME;TEST;FILTER;TIMEOUT;CONFIGURATION" "LABELS;RANKS" ${ARGN})
+  if(NOT TARGET test_${ARG_TEST})  # it needs what is not built
+    return()
+  endif()
+  set(ARG_ENVIRONMENT GTEST_FILTER=${ARG_FILTER})
+  foreach(ranks IN LISTS ARG_RANKS)
+    pleat_register_test(${ARG_NAME} test_${ARG_TEST} ${ranks})
+  endforeach()
+endfunction()
+
 # What a test does itself need not be fast, so it is compiled quickly; undefined behaviour is
 # sought in what it tests.
 function(pleat_compile_as_test target)
@@ -60,7 +76,7 @@ function(pleat_compile_as_test target)
   pleat_precompile(${target} pleat_test_main)
 endfunction()
 
-# The part of pleat_add_test that is done for each rank count; reads the caller's ARG_*.
+# What is done for each rank count; reads the caller's ARG_*.
 function(pleat_register_test name target ranks)
   set(test ${name})
   set(command $<TARGET_FILE:${target}>)
@@ -82,7 +98,11 @@ function(pleat_register_test name target ranks)
   if(PLEAT_SANITIZE)
     math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
   endif()
-  add_test(NAME ${test} COMMAND ${command})
+  set(configurations)
+  if(ARG_CONFIGURATION)
+    set(configurations CONFIGURATIONS ${ARG_CONFIGURATION})
+  endif()
+  add_test(NAME ${test} COMMAND ${command} ${configurations})
   math(EXPR processors "${ranks} * ${threads}")
   # Bound threads of oversubscribed ranks would share one core.
   set(environment OMP_NUM_THREADS=${threads} OMP_PROC_BIND=false OMPI_ALLOW_RUN_AS_ROOT=1

@@ -57,6 +57,11 @@ struct Tried {
   int legal = 0;
 };
 
+void expect_both_kinds(const Tried& tried) {
+  EXPECT_GT(tried.legal, 0);
+  EXPECT_GT(tried.all, tried.legal);
+}
+
 void expect_agreement(const train::RunConfig& config, std::int64_t ranks, Tried& tried) {
   const bool legal = is_legal(config, ranks);
   ASSERT_EQ(is_accepted(config, ranks), legal)
@@ -87,8 +92,7 @@ TEST(Legality, OfDegrees) {
       Tried tried;
       ASSERT_NO_FATAL_FAILURE(
           expect_agreement_on_all_degrees(cut_for(config, ranks), ranks, tried));
-      EXPECT_GT(tried.legal, 0);
-      EXPECT_GT(tried.all, tried.legal);
+      expect_both_kinds(tried);
     }
   }
 }
@@ -108,8 +112,7 @@ TEST(Legality, OfHeads) {
       }
     }
   }
-  EXPECT_GT(tried.legal, 0);
-  EXPECT_GT(tried.all, tried.legal);
+  expect_both_kinds(tried);
 }
 
 TEST(Legality, OfSequences) {
@@ -127,8 +130,7 @@ TEST(Legality, OfSequences) {
       }
     }
   }
-  EXPECT_GT(tried.legal, 0);
-  EXPECT_GT(tried.all, tried.legal);
+  expect_both_kinds(tried);
 }
 
 TEST(Legality, OfStagesAndLayouts) {
@@ -156,8 +158,7 @@ TEST(Legality, OfStagesAndLayouts) {
       }
     }
   }
-  EXPECT_GT(tried.legal, 0);
-  EXPECT_GT(tried.all, tried.legal);
+  expect_both_kinds(tried);
 }
 
 // More data ranks than micro-batches, and numbers that do not divide them, are legal.
@@ -173,8 +174,7 @@ TEST(Legality, OfBatches) {
       }
     }
   }
-  EXPECT_GT(tried.legal, 0);
-  EXPECT_GT(tried.all, tried.legal);
+  expect_both_kinds(tried);
 }
 
 // Counted by a script of its own; the numbers stand in docs/testing.md.
