@@ -143,13 +143,11 @@ std::vector<Exchange> attention_exchanges(const train::RunConfig& config,
   }
   list.push_back({"data*context", grid.group(rank, {Axis::kData, Axis::kContext}),
                   "gradients of attention, dense layers, embedding" + state});
-  const std::string router = !moe ? "gradients of norms"
-                             : whole_step
-                                 ? "router statistics; gradients of norms and router"
-                                 : "gradients of norms and router";
+  const std::string statistics = moe && whole_step ? "router statistics; " : "";
+  const std::string gradients = moe ? "gradients of norms and router" : "gradients of norms";
   list.push_back({"data*context*tensor",
                   grid.group(rank, {Axis::kData, Axis::kContext, Axis::kTensor}),
-                  router + state});
+                  statistics + gradients + state});
   return list;
 }
 

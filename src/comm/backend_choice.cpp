@@ -8,6 +8,7 @@
 
 #include "backend.hpp"
 #include "pleat/base/error.hpp"
+#include "pleat/base/host.hpp"
 #include "pleat/base/random.hpp"
 #include "pleat/comm/check_mpi.hpp"
 
@@ -31,12 +32,7 @@ std::string what_is_missing() {
 bool ranks_share_a_device(MPI_Comm world) {
   int ranks = 1;
   PLEAT_CHECK_MPI(MPI_Comm_size(world, &ranks));
-  char host[MPI_MAX_PROCESSOR_NAME];
-  int length = 0;
-  PLEAT_CHECK_MPI(MPI_Get_processor_name(host, &length));
-  const std::uint64_t mine =
-      hash_name(std::string(host, static_cast<std::size_t>(length)) + " " +
-                detail::device_address());
+  const std::uint64_t mine = hash_name(host_name() + " " + detail::device_address());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(ranks));
   PLEAT_CHECK_MPI(
       MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, world));

@@ -54,16 +54,14 @@ std::string advice(const SafetensorsReader& reader,
   if (layout.contains(kHead) && !reader.contains(kHead)) {
     return "without a head of its own a model uses its embedding as head: if this one "
            "does, set \"tie_word_embeddings\": true in config.json; if not, the files "
-           "are "
-           "incomplete: download them again.";
+           "are incomplete: download them again.";
   }
   if (is_tied(layout) && reader.contains(kHead)) {
     return "if the model has a head of its own, set \"tie_word_embeddings\": false in "
            "config.json.";
   }
   return "config.json and weights are of different models, or files are missing: "
-         "download "
-         "all files of the model again.";
+         "download all files of the model again.";
 }
 
 std::string file_names(const SafetensorsReader& reader) {

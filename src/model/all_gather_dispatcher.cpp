@@ -12,7 +12,6 @@
 namespace pleat::model {
 namespace {
 
-
 template <class T>
 class AllGatherDispatcher : public Dispatcher<T> {
  public:

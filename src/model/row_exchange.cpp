@@ -7,7 +7,6 @@
 
 namespace pleat::model {
 
-
 namespace {
 
 using Counts = std::vector<std::int64_t>;

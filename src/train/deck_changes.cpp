@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 #include <optional>
+#include <sstream>
 
 #include <fmt/ranges.h>
 

@@ -44,12 +44,10 @@ class HostBackend;
 /// about differs:
 ///
 /// - Host memory, and device memory in a group over MPI alone: the operation fences,
-/// device
-///   memory is staged through host memory, and the operation has finished when it
+///   device memory is staged through host memory, and the operation has finished when it
 ///   returns.
 /// - Device memory in a group over NCCL: nothing waits on the host. The exchange is
-/// queued
-///   on a stream of its own, behind the work that ExecSpace has queued, and wait()
+///   queued on a stream of its own, behind the work that ExecSpace has queued, and wait()
 ///   queues: the stream of ExecSpace waits for it. ready() tells whether it has finished.
 ///   Messages go to the next and the previous member only (modulo size()), and tags do
 ///   not sort them: the messages of one pair and direction are received in the order in
