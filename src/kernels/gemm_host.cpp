@@ -65,7 +65,8 @@ void append_pieces(const Product& product, const Cut& cut,
   // Whole tiles of the kernel, so that only the last piece has a border.
 #if defined(PLEAT_PACKED_GEMM)
   constexpr std::int64_t kRowUnit = packed::kRows;
-  constexpr std::int64_t kColumnUnit = packed::Block<typename Product::Sum>::kColumns;
+  constexpr std::int64_t kColumnUnit = packed::Block<packed::MethodOf<typename Product::Left, typename Product::Right,
+                                   typename Product::Result>>::kColumns;
 #else
   constexpr std::int64_t kRowUnit = 8, kColumnUnit = 8;
 #endif
@@ -122,7 +123,7 @@ void host_gemm(const HostProduct<A, B, C>& product) {
   if (try_onednn(product)) return;
 #if defined(PLEAT_PACKED_GEMM)
   // Scratch memory that outlives the call; it carries nothing from one product to the next.
-  thread_local packed::Workspace<Accumulator<C>> workspace;
+  thread_local packed::Workspace<packed::MethodOf<A, B, C>> workspace;
   packed::multiply(product, workspace);
 #else
   blas_gemm(product);

@@ -104,13 +104,28 @@ class Library {
 
 }  // namespace
 
+namespace {
+
+bool cpu_has(dnnl::cpu_isa wanted) {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needed = static_cast<unsigned>(wanted);
+  return (isa & needed) == needed;
+}
+
+}  // namespace
+
 bool has_fast_bf16() {
-  static const bool known = [] {
-    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-    return (isa & needed) == needed;
-  }();
+  static const bool known = cpu_has(dnnl::cpu_isa::avx512_core_bf16);
   return known;
+}
+
+bool is_onednn_quickest() {
+#if defined(PLEAT_PACKED_GEMM) && defined(__AVX512BF16__)
+  static const bool known = cpu_has(dnnl::cpu_isa::avx512_core_amx);
+  return known;
+#else
+  return has_fast_bf16();
+#endif
 }
 
 template <class T, class C>

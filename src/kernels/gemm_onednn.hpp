@@ -18,6 +18,10 @@ namespace pleat::kernels {
 /// \brief Whether this CPU multiplies in bf16 and the library knows how.
 bool has_fast_bf16();
 
+/// \brief Whether the library's products in bf16 are quicker than Pleat's own: with AMX, or
+/// where the compiler could not use the CPU's instructions for bf16 (gemm_packed.hpp).
+bool is_onednn_quickest();
+
 /// \brief The product on the calling thread when it is inside a parallel region; m, n and
 /// k are positive. \return false where the library cannot: nothing was done then
 template <class T, class C>
@@ -29,7 +33,7 @@ template <class A, class B, class C>
 bool try_onednn([[maybe_unused]] const HostProduct<A, B, C>& product) {
 #if defined(PLEAT_ONEDNN_GEMM)
   if constexpr (std::is_same_v<A, Bf16> && std::is_same_v<B, Bf16>) {
-    return has_fast_bf16() && onednn_gemm(product);
+    return is_onednn_quickest() && onednn_gemm(product);
   }
 #endif
   return false;

@@ -17,6 +17,10 @@
 #include <type_traits>
 #include <vector>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 #include "gemm_packing.hpp"
 
 #if defined(PLEAT_PACKED_GEMM)
@@ -31,57 +35,143 @@ inline constexpr int kVectorBytes = 32;
 inline constexpr int kRows = 6;  // 12 of 16 registers accumulate
 #endif
 
+/// \brief How a packed product multiplies: number by number in the type of its sums.
 template <class T>
+struct Plain {
+  using Element = T;
+  using Sum = T;
+};
+
+/// \brief Or two products of bf16 numbers at a time, added to an fp32 sum.
+struct Pairs {
+  using Element = Bf16Pair;
+  using Sum = float;
+};
+
+#if defined(__AVX512BF16__)
+inline constexpr bool kHasPairs = true;
+#else
+inline constexpr bool kHasPairs = false;
+#endif
+
+/// \brief Where one operand is bf16 the other may be rounded: the precision of the run.
+template <class A, class B, class C>
+using MethodOf =
+    std::conditional_t<kHasPairs && (std::is_same_v<A, Bf16> || std::is_same_v<B, Bf16>),
+                       Pairs, Plain<Accumulator<C>>>;
+
+template <class Method>
 struct Block {
-  using Vector [[gnu::vector_size(kVectorBytes)]] = T;
-  /// The same at an address that is only aligned like T.
-  using Loose [[gnu::vector_size(kVectorBytes), gnu::aligned(alignof(T)), gnu::may_alias]] = T;
-  static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+  using Element = typename Method::Element;
+  using Sum = typename Method::Sum;
+  using Vector [[gnu::vector_size(kVectorBytes)]] = Sum;
+  using Loose [[gnu::vector_size(kVectorBytes), gnu::aligned(alignof(Sum)),
+                gnu::may_alias]] = Sum;
+  static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Sum));
   static constexpr int kColumns = 2 * kLanes;
-  // At most: a strip of b 32 KiB, a block of a 288 KiB, a block of b 2 MiB. Long strips visit c
-  // seldom, which pays where two threads share little memory bandwidth.
-  static constexpr std::int64_t kInner = 2048 / static_cast<std::int64_t>(sizeof(T));
+  // Elements, at most: a strip of b 32 KiB, a block of a 288 KiB, a block of b 2 MiB. Long
+  // strips visit c seldom, which pays where two threads share little memory bandwidth.
+  static constexpr std::int64_t kInner =
+      2048 / static_cast<std::int64_t>(sizeof(Element));
   static constexpr std::int64_t kBlockRows = 144;
   static constexpr std::int64_t kBlockColumns = 1024;
 };
 
 /// \brief Memory for the packed blocks of one thread, kept between products.
-template <class T>
+template <class Method>
 class Workspace {
  public:
-  T* a() { return a_.get(); }
-  T* b() { return b_.get(); }
+  using Element = typename Method::Element;
+  using Sum = typename Method::Sum;
+
+  Element* a() { return a_.get(); }
+  Element* b() { return b_.get(); }
   /// \brief Sums that are not rounded yet.
-  T* c(std::int64_t count) {
-    if (static_cast<std::int64_t>(c_.size()) < count) c_.resize(static_cast<std::size_t>(count));
+  Sum* c(std::int64_t count) {
+    if (static_cast<std::int64_t>(c_.size()) < count) {
+      c_.resize(static_cast<std::size_t>(count));
+    }
     return c_.data();
   }
 
  private:
   struct Free {
-    void operator()(T* pointer) const { std::free(pointer); }
+    void operator()(Element* pointer) const { std::free(pointer); }
   };
-  static T* allocate(std::int64_t rows) {
+  static Element* allocate(std::int64_t rows) {
     constexpr std::size_t kPage = 4096;
     // One page more: packing may write a vector past the end.
-    const std::size_t bytes = static_cast<std::size_t>(rows * Block<T>::kInner) * sizeof(T);
+    const std::size_t bytes =
+        static_cast<std::size_t>(rows * Block<Method>::kInner) * sizeof(Element);
     void* const pointer = std::aligned_alloc(kPage, (bytes / kPage + 2) * kPage);
     if (pointer == nullptr) throw std::bad_alloc();
-    return static_cast<T*>(pointer);
+    return static_cast<Element*>(pointer);
   }
-  std::unique_ptr<T, Free> a_{allocate(Block<T>::kBlockRows)};
-  std::unique_ptr<T, Free> b_{allocate(Block<T>::kBlockColumns)};
-  std::vector<T> c_;
+  std::unique_ptr<Element, Free> a_{allocate(Block<Method>::kBlockRows)};
+  std::unique_ptr<Element, Free> b_{allocate(Block<Method>::kBlockColumns)};
+  std::vector<Sum> c_;
 };
 
-/// \brief c[kRows, kColumns] = alpha a b + beta c from packed strips of length k.
-template <class T>
-[[gnu::noinline]] void multiply_strips(std::int64_t k, const T* __restrict__ a,
-                                       const T* __restrict__ b, T alpha, T beta,
-                                       T* __restrict__ c, std::int64_t c_stride) {
-  using Vector = typename Block<T>::Vector;
-  using Loose = typename Block<T>::Loose;
-  constexpr int kLanes = Block<T>::kLanes;
+using WideVector [[gnu::vector_size(kVectorBytes)]] = std::uint32_t;
+using LooseBits [[gnu::vector_size(kVectorBytes / 2), gnu::aligned(2), gnu::may_alias]] =
+    std::uint16_t;
+
+/// \brief Sums from a row of c, at an address that is only aligned like C.
+template <class Method, class C>
+typename Block<Method>::Vector load_result(const C* c) {
+  if constexpr (std::is_same_v<C, Bf16>) {
+    const LooseBits bits = *reinterpret_cast<const LooseBits*>(c);
+    return reinterpret_cast<typename Block<Method>::Vector>(
+        __builtin_convertvector(bits, WideVector) << 16);
+  } else {
+    return *reinterpret_cast<const typename Block<Method>::Loose*>(c);
+  }
+}
+
+template <class Method, class C>
+void store_result(const typename Block<Method>::Vector& sum, C* c) {
+  if constexpr (std::is_same_v<C, Bf16>) {
+    const WideVector upper = round_to_upper(reinterpret_cast<WideVector>(sum));
+    *reinterpret_cast<LooseBits*>(c) = __builtin_convertvector(upper, LooseBits);
+  } else {
+    *reinterpret_cast<typename Block<Method>::Loose*>(c) = sum;
+  }
+}
+
+/// \brief A row of b in a register: kLanes elements of its strip.
+template <class Element>
+struct Lanes {
+  using Vector [[gnu::vector_size(kVectorBytes), gnu::may_alias]] = Element;
+  static Vector broadcast(Element element) {
+    return element - Vector{};  // x - 0 is x for every x: a plain broadcast
+  }
+  static void add_product(const Vector& a, const Vector& b, Vector& sum) { sum += a * b; }
+};
+
+#if defined(__AVX512BF16__)
+template <>
+struct Lanes<Bf16Pair> {
+  using Vector [[gnu::vector_size(kVectorBytes), gnu::may_alias]] = std::uint32_t;
+  using Sum [[gnu::vector_size(kVectorBytes)]] = float;
+  static Vector broadcast(Bf16Pair pair) { return Vector{} + pair.bits; }
+  static void add_product(const Vector& a, const Vector& b, Sum& sum) {
+    sum = reinterpret_cast<Sum>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum),
+                                                 reinterpret_cast<__m512bh>(a),
+                                                 reinterpret_cast<__m512bh>(b)));
+  }
+};
+#endif
+
+/// \brief c[kRows, kColumns] = alpha a b + beta c from packed strips of k elements.
+template <class Method, class C>
+[[gnu::noinline]] void multiply_strips(
+    std::int64_t k, const typename Method::Element* __restrict__ a,
+    const typename Method::Element* __restrict__ b, typename Method::Sum alpha,
+    typename Method::Sum beta, C* __restrict__ c, std::int64_t c_stride) {
+  using Sum = typename Method::Sum;
+  using Vector = typename Block<Method>::Vector;
+  using Row = Lanes<typename Method::Element>;
+  constexpr int kLanes = Block<Method>::kLanes;
   Vector sum[kRows][2];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -93,65 +183,70 @@ template <class T>
   }
 #pragma GCC unroll 4
   for (std::int64_t p = 0; p < k; ++p) {
-    Vector b0 = *reinterpret_cast<const Vector*>(b);
-    Vector b1 = *reinterpret_cast<const Vector*>(b + kLanes);
+    auto b0 = *reinterpret_cast<const typename Row::Vector*>(b);
+    auto b1 = *reinterpret_cast<const typename Row::Vector*>(b + kLanes);
     // Nothing but a hint: both stay in registers instead of being read again for every row.
     asm("" : "+v"(b0), "+v"(b1));
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const Vector element = a[i] - Vector{};  // x - 0 is x for every x: a plain broadcast
-      sum[i][0] += element * b0;
-      sum[i][1] += element * b1;
+      const auto element = Row::broadcast(a[i]);
+      Row::add_product(element, b0, sum[i][0]);
+      Row::add_product(element, b1, sum[i][1]);
     }
     a += kRows;
     b += 2 * kLanes;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
-    auto* const left = reinterpret_cast<Loose*>(c + i * c_stride);
-    auto* const right = reinterpret_cast<Loose*>(c + i * c_stride + kLanes);
-    if (beta == T(0)) {  // c may hold NaN
-      *left = alpha * sum[i][0];
-      *right = alpha * sum[i][1];
-    } else {
-      *left = alpha * sum[i][0] + beta * *left;
-      *right = alpha * sum[i][1] + beta * *right;
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      C* const result = c + i * c_stride + half * kLanes;
+      Vector value = alpha * sum[i][half];
+      // Where beta is 0, c may hold NaN.
+      if (beta != Sum(0)) value += beta * load_result<Method>(result);
+      store_result<Method>(value, result);
     }
   }
 }
 
-/// \brief multiply_strips for a tile that the border of c cuts, or that is rounded.
-template <class T, class C>
-void multiply_border(std::int64_t k, const T* a, const T* b, T alpha, T beta, C* c,
-                     std::int64_t c_stride, std::int64_t rows, std::int64_t columns) {
-  constexpr int kColumns = Block<T>::kColumns;
-  alignas(64) T tile[kRows * kColumns];
-  multiply_strips<T>(k, a, b, alpha, T(0), tile, kColumns);
+/// \brief multiply_strips for a tile that the border of c cuts.
+template <class Method, class C>
+void multiply_border(std::int64_t k, const typename Method::Element* a,
+                     const typename Method::Element* b, typename Method::Sum alpha,
+                     typename Method::Sum beta, C* c, std::int64_t c_stride,
+                     std::int64_t rows, std::int64_t columns) {
+  using Sum = typename Method::Sum;
+  constexpr int kColumns = Block<Method>::kColumns;
+  alignas(64) Sum tile[kRows * kColumns];
+  multiply_strips<Method, Sum>(k, a, b, alpha, Sum(0), tile, kColumns);
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
       C& result = c[i * c_stride + j];
-      result = C(tile[i * kColumns + j] + (beta == T(0) ? T(0) : beta * T(result)));
+      result = C(tile[i * kColumns + j] +
+                 (beta == Sum(0) ? Sum(0) : beta * Sum(result)));
     }
   }
 }
 
 /// \brief All tiles of a packed block of a times a packed block of b.
-template <class T, class C>
-void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k, const T* a,
-                     const T* b, T alpha, T beta, C* c, std::int64_t c_stride) {
-  constexpr int kColumns = Block<T>::kColumns;
+/// \param k  elements along the inner dimension
+template <class Method, class C>
+void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k,
+                     const typename Method::Element* a,
+                     const typename Method::Element* b, typename Method::Sum alpha,
+                     typename Method::Sum beta, C* c, std::int64_t c_stride) {
+  constexpr int kColumns = Block<Method>::kColumns;
   for (std::int64_t j = 0; j < columns; j += kColumns) {
     const std::int64_t width = std::min<std::int64_t>(kColumns, columns - j);
     for (std::int64_t i = 0; i < rows; i += kRows) {
       const std::int64_t height = std::min<std::int64_t>(kRows, rows - i);
       C* const tile = c + i * c_stride + j;
-      if constexpr (std::is_same_v<T, C>) {
-        if (height == kRows && width == kColumns) {
-          multiply_strips<T>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride);
-          continue;
-        }
+      if (height == kRows && width == kColumns) {
+        multiply_strips<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride);
+      } else {
+        multiply_border<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride,
+                                   height, width);
       }
-      multiply_border<T, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride, height, width);
     }
   }
 }
@@ -166,29 +261,36 @@ inline std::int64_t even_block(std::int64_t total, std::int64_t limit, std::int6
 /// \brief The product block by block; m, n and k are positive. c receives one block of the
 /// inner dimension after the other.
 template <class A, class B, class C>
-void multiply_in_place(const HostProduct<A, B, C>& product, Workspace<Accumulator<C>>& workspace) {
-  using T = Accumulator<C>;
-  constexpr int kColumns = Block<T>::kColumns;
+void multiply_in_place(const HostProduct<A, B, C>& product,
+                       Workspace<MethodOf<A, B, C>>& workspace) {
+  using Method = MethodOf<A, B, C>;
+  using Element = typename Method::Element;
+  using Sum = typename Method::Sum;
+  constexpr int kColumns = Block<Method>::kColumns;
   const bool ta = product.transpose_a == Transpose::kYes;
   const bool tb = product.transpose_b == Transpose::kYes;
   const Operand<A> a{product.a, ta ? 1 : product.a_stride, ta ? product.a_stride : 1};
   const Operand<B> b{product.b, tb ? product.b_stride : 1, tb ? 1 : product.b_stride};
-  const std::int64_t inner = even_block(product.k, Block<T>::kInner, 8);
-  const std::int64_t rows = even_block(product.m, Block<T>::kBlockRows, kRows);
-  const std::int64_t columns = even_block(product.n, Block<T>::kBlockColumns, kColumns);
+  const std::int64_t inner =
+      even_block(product.k, Block<Method>::kInner * kNumbers<Element>, 8);
+  const std::int64_t rows = even_block(product.m, Block<Method>::kBlockRows, kRows);
+  const std::int64_t columns =
+      even_block(product.n, Block<Method>::kBlockColumns, kColumns);
   for (std::int64_t j = 0; j < product.n; j += columns) {
     const std::int64_t width = std::min(columns, product.n - j);
     for (std::int64_t p = 0; p < product.k; p += inner) {
       const std::int64_t depth = std::min(inner, product.k - p);
-      const T beta = p == 0 ? product.beta : T(1);
+      const Sum beta = p == 0 ? product.beta : Sum(1);
       pack<kColumns>(Operand<B>{b.at(j, p), b.strip_step, b.inner_step}, width, depth,
                      workspace.b());
       for (std::int64_t i = 0; i < product.m; i += rows) {
         const std::int64_t height = std::min(rows, product.m - i);
         pack<kRows>(Operand<A>{a.at(i, p), a.strip_step, a.inner_step}, height, depth,
                     workspace.a());
-        multiply_blocks<T, C>(height, width, depth, workspace.a(), workspace.b(), product.alpha,
-                              beta, product.c + i * product.c_stride + j, product.c_stride);
+        multiply_blocks<Method, C>(height, width, elements_of<Element>(depth), workspace.a(),
+                                   workspace.b(), product.alpha, beta,
+                                   product.c + i * product.c_stride + j,
+                                   product.c_stride);
       }
     }
   }
@@ -198,10 +300,11 @@ void multiply_in_place(const HostProduct<A, B, C>& product, Workspace<Accumulato
 /// rounded once.
 template <class A, class B, class C>
 void multiply_in_panels(const HostProduct<A, B, C>& product,
-                        Workspace<Accumulator<C>>& workspace) {
-  using T = Accumulator<C>;
-  constexpr std::int64_t kPanelRows = 8 * Block<T>::kBlockRows;
-  constexpr std::int64_t kPanelColumns = Block<T>::kBlockColumns;
+                        Workspace<MethodOf<A, B, C>>& workspace) {
+  using Method = MethodOf<A, B, C>;
+  using T = typename Method::Sum;
+  constexpr std::int64_t kPanelRows = 8 * Block<Method>::kBlockRows;
+  constexpr std::int64_t kPanelColumns = Block<Method>::kBlockColumns;
   for (std::int64_t i = 0; i < product.m; i += kPanelRows) {
     for (std::int64_t j = 0; j < product.n; j += kPanelColumns) {
       HostProduct<A, B, T> panel;
@@ -232,8 +335,12 @@ void multiply_in_panels(const HostProduct<A, B, C>& product,
 
 /// \brief The whole product on the calling thread; m, n and k are positive.
 template <class A, class B, class C>
-void multiply(const HostProduct<A, B, C>& product, Workspace<Accumulator<C>>& workspace) {
-  if (!std::is_same_v<C, Accumulator<C>> && product.k > Block<Accumulator<C>>::kInner) {
+void multiply(const HostProduct<A, B, C>& product,
+              Workspace<MethodOf<A, B, C>>& workspace) {
+  using Method = MethodOf<A, B, C>;
+  constexpr std::int64_t kOnce =
+      Block<Method>::kInner * kNumbers<typename Method::Element>;
+  if (!std::is_same_v<C, typename Method::Sum> && product.k > kOnce) {
     multiply_in_panels(product, workspace);
   } else {
     multiply_in_place(product, workspace);
