@@ -28,10 +28,8 @@
 namespace pleat::kernels::packed {
 
 #if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64;
 inline constexpr int kRows = 12;  // 24 of 32 registers accumulate
 #else
-inline constexpr int kVectorBytes = 32;
 inline constexpr int kRows = 6;  // 12 of 16 registers accumulate
 #endif
 
@@ -112,15 +110,11 @@ class Workspace {
   std::vector<Sum> c_;
 };
 
-using WideVector [[gnu::vector_size(kVectorBytes)]] = std::uint32_t;
-using LooseBits [[gnu::vector_size(kVectorBytes / 2), gnu::aligned(2), gnu::may_alias]] =
-    std::uint16_t;
-
 /// \brief Sums from a row of c, at an address that is only aligned like C.
 template <class Method, class C>
 typename Block<Method>::Vector load_result(const C* c) {
   if constexpr (std::is_same_v<C, Bf16>) {
-    const LooseBits bits = *reinterpret_cast<const LooseBits*>(c);
+    const LooseHalves bits = *reinterpret_cast<const LooseHalves*>(c);
     return reinterpret_cast<typename Block<Method>::Vector>(
         __builtin_convertvector(bits, WideVector) << 16);
   } else {
@@ -132,7 +126,7 @@ template <class Method, class C>
 void store_result(const typename Block<Method>::Vector& sum, C* c) {
   if constexpr (std::is_same_v<C, Bf16>) {
     const WideVector upper = round_to_upper(reinterpret_cast<WideVector>(sum));
-    *reinterpret_cast<LooseBits*>(c) = __builtin_convertvector(upper, LooseBits);
+    *reinterpret_cast<LooseHalves*>(c) = __builtin_convertvector(upper, HalfVector);
   } else {
     *reinterpret_cast<typename Block<Method>::Loose*>(c) = sum;
   }

@@ -29,9 +29,22 @@ struct Operand {
   }
 };
 
-using Vector8 [[gnu::vector_size(32)]] = float;
-using LooseVector8 [[gnu::vector_size(32), gnu::aligned(2), gnu::may_alias]] = float;
-using Wide8 [[gnu::vector_size(32)]] = std::uint32_t;
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#else
+inline constexpr int kVectorBytes = 32;
+#endif
+/// \brief Numbers of four bytes in a vector.
+inline constexpr int kWords = kVectorBytes / 4;
+
+using FloatVector [[gnu::vector_size(kVectorBytes)]] = float;
+using LooseFloats [[gnu::vector_size(kVectorBytes), gnu::aligned(2), gnu::may_alias]] =
+    float;
+using WideVector [[gnu::vector_size(kVectorBytes)]] = std::uint32_t;
+/// \brief As many numbers of two bytes.
+using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = std::uint16_t;
+using LooseHalves [[gnu::vector_size(kVectorBytes / 2), gnu::aligned(2), gnu::may_alias]] =
+    std::uint16_t;
 
 /// \brief Two neighbours of the inner dimension, rounded to bf16; the first in the lower
 /// half.
@@ -55,39 +68,37 @@ Wide round_to_upper(Wide wide) {
   return ((wide & 0x7FFFFFFFU) > 0x7F800000U ? wide | 0x400000U : nearest) >> 16;
 }
 
-/// \brief Eight numbers as fp32.
-inline Vector8 load8(const float* source) {
-  return *reinterpret_cast<const LooseVector8*>(source);
+/// \brief kWords numbers as fp32.
+inline FloatVector load_floats(const float* source) {
+  return *reinterpret_cast<const LooseFloats*>(source);
 }
-/// \brief The bits of eight numbers, each in the lower half of a lane.
-inline Wide8 load8_bits(const Bf16* source) {
-  using Bits8 [[gnu::vector_size(16), gnu::aligned(2), gnu::may_alias]] = std::uint16_t;
-  const Bits8 bits = *reinterpret_cast<const Bits8*>(source);
-  return __builtin_convertvector(bits, Wide8);
+/// \brief The bits of kWords numbers as bf16, each in the lower half of a lane.
+inline WideVector load_bf16_bits(const Bf16* source) {
+  const LooseHalves bits = *reinterpret_cast<const LooseHalves*>(source);
+  return __builtin_convertvector(bits, WideVector);
 }
-inline Wide8 load8_bits(const float* source) {
-  return round_to_upper(reinterpret_cast<Wide8>(load8(source)));
+inline WideVector load_bf16_bits(const float* source) {
+  return round_to_upper(reinterpret_cast<WideVector>(load_floats(source)));
 }
-inline Vector8 load8(const Bf16* source) {
-  return reinterpret_cast<Vector8>(load8_bits(source) << 16);
+inline FloatVector load_floats(const Bf16* source) {
+  return reinterpret_cast<FloatVector>(load_bf16_bits(source) << 16);
 }
 
-/// \brief Eight elements from numbers that follow each other along the inner dimension; a
+/// \brief kWords elements from numbers that follow each other along the inner dimension; a
 /// pair is carried like a number, nothing is computed with it.
 template <class Element, class S>
-Vector8 load8_elements(const S* source) {
+FloatVector load_elements(const S* source) {
   if constexpr (!std::is_same_v<Element, Bf16Pair>) {
-    return load8(source);
+    return load_floats(source);
   } else if constexpr (std::is_same_v<S, Bf16>) {
-    return *reinterpret_cast<const LooseVector8*>(source);
+    return *reinterpret_cast<const LooseFloats*>(source);
   } else {
-    using Bits16 [[gnu::vector_size(32)]] = std::uint16_t;
-    using Bits8 [[gnu::vector_size(16)]] = std::uint16_t;
-    const Bits8 low = __builtin_convertvector(load8_bits(source), Bits8);
-    const Bits8 high = __builtin_convertvector(load8_bits(source + 8), Bits8);
-    const Bits16 both = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
-                                                10, 11, 12, 13, 14, 15);
-    return reinterpret_cast<Vector8>(both);
+    std::uint16_t halves[2 * kWords];
+    for (const int half : {0, kWords}) {
+      *reinterpret_cast<LooseHalves*>(halves + half) =
+          __builtin_convertvector(load_bf16_bits(source + half), HalfVector);
+    }
+    return *reinterpret_cast<const LooseFloats*>(halves);
   }
 }
 
@@ -106,40 +117,80 @@ Element make_element(const S* source, [[maybe_unused]] std::int64_t inner_step,
   }
 }
 
-/// \brief Eight runs of eight elements, transposed and written one per `kSize` elements.
-/// Missing runs are null; the lanes that they would fill receive rubbish.
-template <int kSize, class Element, class S>
-void transpose_8x8(const S* source, std::int64_t step, int runs, Element* target) {
-  using V8 = Vector8;
-  using Index8 [[gnu::vector_size(32)]] = std::int32_t;
-  constexpr Index8 kLow = {0, 8, 1, 9, 4, 12, 5, 13},
-                   kHigh = {2, 10, 3, 11, 6, 14, 7, 15};
-  constexpr Index8 kFirst = {0, 1, 8, 9, 4, 5, 12, 13},
-                   kSecond = {2, 3, 10, 11, 6, 7, 14, 15};
-  constexpr Index8 kLeft = {0, 1, 2, 3, 8, 9, 10, 11},
-                   kRight = {4, 5, 6, 7, 12, 13, 14, 15};
-  V8 row[8], pair[8], quad[8];
-#pragma GCC unroll 8
-  for (int r = 0; r < 8; ++r) {
-    row[r] = r < runs ? load8_elements<Element>(source + r * step) : V8{};
+#if defined(__AVX512F__)
+/// \brief Transposes the four parts of four vectors, as if each part were one number.
+inline void transpose_parts(FloatVector& a, FloatVector& b, FloatVector& c,
+                            FloatVector& d) {
+  using Index [[gnu::vector_size(64)]] = std::int32_t;
+  constexpr Index kEven = {0,  1,  2,  3,  8,  9,  10, 11,
+                           16, 17, 18, 19, 24, 25, 26, 27};
+  constexpr Index kOdd = {4,  5,  6,  7,  12, 13, 14, 15,
+                          20, 21, 22, 23, 28, 29, 30, 31};
+  const FloatVector ab_even = __builtin_shuffle(a, b, kEven);
+  const FloatVector ab_odd = __builtin_shuffle(a, b, kOdd);
+  const FloatVector cd_even = __builtin_shuffle(c, d, kEven);
+  const FloatVector cd_odd = __builtin_shuffle(c, d, kOdd);
+  a = __builtin_shuffle(ab_even, cd_even, kEven);
+  b = __builtin_shuffle(ab_odd, cd_odd, kEven);
+  c = __builtin_shuffle(ab_even, cd_even, kOdd);
+  d = __builtin_shuffle(ab_odd, cd_odd, kOdd);
+}
+#else
+inline void transpose_parts(FloatVector& a, FloatVector& b) {
+  using Index [[gnu::vector_size(32)]] = std::int32_t;
+  constexpr Index kLeft = {0, 1, 2, 3, 8, 9, 10, 11},
+                  kRight = {4, 5, 6, 7, 12, 13, 14, 15};
+  const FloatVector left = __builtin_shuffle(a, b, kLeft);
+  b = __builtin_shuffle(a, b, kRight);
+  a = left;
+}
+#endif
+
+/// \brief Four vectors: within each part of 16 bytes, four by four numbers are transposed.
+inline void transpose_within_parts(FloatVector* row) {
+  using Index [[gnu::vector_size(kVectorBytes)]] = std::int32_t;
+#if defined(__AVX512F__)
+  constexpr Index kLow = {0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29},
+                  kHigh = {2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31},
+                  kFirst = {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29},
+                  kSecond = {2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
+#else
+  constexpr Index kLow = {0, 8, 1, 9, 4, 12, 5, 13}, kHigh = {2, 10, 3, 11, 6, 14, 7, 15},
+                  kFirst = {0, 1, 8, 9, 4, 5, 12, 13},
+                  kSecond = {2, 3, 10, 11, 6, 7, 14, 15};
+#endif
+  const FloatVector low01 = __builtin_shuffle(row[0], row[1], kLow);
+  const FloatVector high01 = __builtin_shuffle(row[0], row[1], kHigh);
+  const FloatVector low23 = __builtin_shuffle(row[2], row[3], kLow);
+  const FloatVector high23 = __builtin_shuffle(row[2], row[3], kHigh);
+  row[0] = __builtin_shuffle(low01, low23, kFirst);
+  row[1] = __builtin_shuffle(low01, low23, kSecond);
+  row[2] = __builtin_shuffle(high01, high23, kFirst);
+  row[3] = __builtin_shuffle(high01, high23, kSecond);
+}
+
+/// \brief kWords runs of kWords elements, transposed and written one per `kSize` elements.
+/// The lanes of missing runs receive zeros.
+template <int kSize, int kRuns, class Element, class S>
+void transpose_square(const S* source, std::int64_t step, Element* target) {
+  FloatVector row[kWords];
+#pragma GCC unroll 16
+  for (int r = 0; r < kWords; ++r) {
+    row[r] = r < kRuns ? load_elements<Element>(source + r * step) : FloatVector{};
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < 8; r += 2) {
-    pair[r] = __builtin_shuffle(row[r], row[r + 1], kLow);
-    pair[r + 1] = __builtin_shuffle(row[r], row[r + 1], kHigh);
+  for (int r = 0; r < kWords; r += 4) transpose_within_parts(row + r);
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+#if defined(__AVX512F__)
+    transpose_parts(row[r], row[r + 4], row[r + 8], row[r + 12]);
+#else
+    transpose_parts(row[r], row[r + 4]);
+#endif
   }
-#pragma GCC unroll 2
-  for (int r = 0; r < 8; r += 4) {
-    quad[r] = __builtin_shuffle(pair[r], pair[r + 2], kFirst);
-    quad[r + 1] = __builtin_shuffle(pair[r], pair[r + 2], kSecond);
-    quad[r + 2] = __builtin_shuffle(pair[r + 1], pair[r + 3], kFirst);
-    quad[r + 3] = __builtin_shuffle(pair[r + 1], pair[r + 3], kSecond);
-  }
-#pragma GCC unroll 8
-  for (int p = 0; p < 8; ++p) {
-    const V8 column =
-        __builtin_shuffle(quad[p % 4], quad[p % 4 + 4], p < 4 ? kLeft : kRight);
-    *reinterpret_cast<LooseVector8*>(target + p * kSize) = column;
+#pragma GCC unroll 16
+  for (int p = 0; p < kWords; ++p) {
+    *reinterpret_cast<LooseFloats*>(target + p * kSize) = row[p];
   }
 }
 
@@ -150,12 +201,14 @@ void pack_transposed(const S* source, std::int64_t step, std::int64_t inner,
   constexpr std::int64_t kStep = kNumbers<Element>;
   std::int64_t p = 0;  // elements
   if constexpr (sizeof(Element) == 4) {
-    for (; (p + 8) * kStep <= inner; p += 8) {
-      // From the last eight lanes to the first: rubbish beyond a strip is then
-      // overwritten.
-      for (int r = (kSize - 1) / 8 * 8; r >= 0; r -= 8) {
-        transpose_8x8<kSize>(source + r * step + p * kStep, step, std::min(8, kSize - r),
-                             target + p * kSize + r);
+    // From the last lanes to the first: zeros beyond a strip are then overwritten.
+    constexpr int kLast = (kSize - 1) / kWords * kWords;
+    for (; (p + kWords) * kStep <= inner; p += kWords) {
+      const S* const from = source + p * kStep;
+      Element* const to = target + p * kSize;
+      transpose_square<kSize, kSize - kLast>(from + kLast * step, step, to + kLast);
+      for (int r = kLast - kWords; r >= 0; r -= kWords) {
+        transpose_square<kSize, kWords>(from + r * step, step, to + r);
       }
     }
   }
@@ -174,18 +227,18 @@ void copy_run(const S* source, std::int64_t step, bool last, std::int64_t left,
               Element* target) {
   if constexpr (std::is_same_v<S, Element>) {
     std::memcpy(target, source, kSize * sizeof(Element));
-  } else if ((last && kSize % 8 != 0) || left < kNumbers<Element>) {
+  } else if ((last && kSize % kWords != 0) || left < kNumbers<Element>) {
     for (int r = 0; r < kSize; ++r) {
       target[r] = make_element<Element>(source + r, step, left);
     }
   } else {
-    for (int r = 0; r < kSize; r += 8) {
-      LooseVector8* const to = reinterpret_cast<LooseVector8*>(target + r);
+    for (int r = 0; r < kSize; r += kWords) {
+      LooseFloats* const to = reinterpret_cast<LooseFloats*>(target + r);
       if constexpr (std::is_same_v<Element, Bf16Pair>) {
-        *to = reinterpret_cast<Vector8>(load8_bits(source + r) |
-                                        (load8_bits(source + step + r) << 16));
+        *to = reinterpret_cast<FloatVector>(load_bf16_bits(source + r) |
+                                            (load_bf16_bits(source + step + r) << 16));
       } else {
-        *to = load8(source + r);
+        *to = load_floats(source + r);
       }
     }
   }
