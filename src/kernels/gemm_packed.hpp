@@ -2,12 +2,13 @@
 #pragma once
 
 /// \file
-/// \brief A matrix product for one CPU thread: both operands are copied block by block into
-/// the order in which the innermost loops read them (Goto and van de Geijn, ACM TOMS 34, 2008;
-/// Van Zee and van de Geijn, ACM TOMS 41, 2015).
+/// \brief A matrix product for one CPU thread: both operands are copied block by block
+/// into the order in which the innermost loops read them (Goto and van de Geijn, ACM TOMS
+/// 34, 2008; Van Zee and van de Geijn, ACM TOMS 41, 2015).
 ///
-/// A strip of kRows rows of a times a strip of kColumns columns of b stays in registers; the
-/// strip of b in the first-level cache, the block of a in the second, that of b in the third.
+/// A strip of kRows rows of a times a strip of kColumns columns of b stays in registers;
+/// the strip of b in the first-level cache, the block of a in the second, that of b in
+/// the third.
 
 #include <algorithm>
 #include <cstdint>
@@ -63,12 +64,14 @@ struct Block {
   using Element = typename Method::Element;
   using Sum = typename Method::Sum;
   using Vector [[gnu::vector_size(kVectorBytes)]] = Sum;
-  using Loose [[gnu::vector_size(kVectorBytes), gnu::aligned(alignof(Sum)),
-                gnu::may_alias]] = Sum;
+  using Loose
+      [[gnu::vector_size(kVectorBytes), gnu::aligned(alignof(Sum)), gnu::may_alias]] =
+          Sum;
   static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Sum));
   static constexpr int kColumns = 2 * kLanes;
-  // Elements, at most: a strip of b 32 KiB, a block of a 288 KiB, a block of b 2 MiB. Long
-  // strips visit c seldom, which pays where two threads share little memory bandwidth.
+  // Elements, at most: a strip of b 32 KiB, a block of a 288 KiB, a block of b 2 MiB.
+  // Long strips visit c seldom, which pays where two threads share little memory
+  // bandwidth.
   static constexpr std::int64_t kInner =
       2048 / static_cast<std::int64_t>(sizeof(Element));
   static constexpr std::int64_t kBlockRows = 144;
@@ -158,10 +161,12 @@ struct Lanes<Bf16Pair> {
 
 /// \brief c[kRows, kColumns] = alpha a b + beta c from packed strips of k elements.
 template <class Method, class C>
-[[gnu::noinline]] void multiply_strips(
-    std::int64_t k, const typename Method::Element* __restrict__ a,
-    const typename Method::Element* __restrict__ b, typename Method::Sum alpha,
-    typename Method::Sum beta, C* __restrict__ c, std::int64_t c_stride) {
+[[gnu::noinline]] void multiply_strips(std::int64_t k,
+                                       const typename Method::Element* __restrict__ a,
+                                       const typename Method::Element* __restrict__ b,
+                                       typename Method::Sum alpha,
+                                       typename Method::Sum beta, C* __restrict__ c,
+                                       std::int64_t c_stride) {
   using Sum = typename Method::Sum;
   using Vector = typename Block<Method>::Vector;
   using Row = Lanes<typename Method::Element>;
@@ -179,7 +184,8 @@ template <class Method, class C>
   for (std::int64_t p = 0; p < k; ++p) {
     auto b0 = *reinterpret_cast<const typename Row::Vector*>(b);
     auto b1 = *reinterpret_cast<const typename Row::Vector*>(b + kLanes);
-    // Nothing but a hint: both stay in registers instead of being read again for every row.
+    // Nothing but a hint: both stay in registers instead of being read again for every
+    // row.
     asm("" : "+v"(b0), "+v"(b1));
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
@@ -216,8 +222,7 @@ void multiply_border(std::int64_t k, const typename Method::Element* a,
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
       C& result = c[i * c_stride + j];
-      result = C(tile[i * kColumns + j] +
-                 (beta == Sum(0) ? Sum(0) : beta * Sum(result)));
+      result = C(tile[i * kColumns + j] + (beta == Sum(0) ? Sum(0) : beta * Sum(result)));
     }
   }
 }
@@ -226,9 +231,9 @@ void multiply_border(std::int64_t k, const typename Method::Element* a,
 /// \param k  elements along the inner dimension
 template <class Method, class C>
 void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k,
-                     const typename Method::Element* a,
-                     const typename Method::Element* b, typename Method::Sum alpha,
-                     typename Method::Sum beta, C* c, std::int64_t c_stride) {
+                     const typename Method::Element* a, const typename Method::Element* b,
+                     typename Method::Sum alpha, typename Method::Sum beta, C* c,
+                     std::int64_t c_stride) {
   constexpr int kColumns = Block<Method>::kColumns;
   for (std::int64_t j = 0; j < columns; j += kColumns) {
     const std::int64_t width = std::min<std::int64_t>(kColumns, columns - j);
@@ -245,15 +250,17 @@ void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k,
   }
 }
 
-/// \brief `total` in the fewest equal blocks of at most `limit`, each a multiple of `unit`.
-inline std::int64_t even_block(std::int64_t total, std::int64_t limit, std::int64_t unit) {
+/// \brief `total` in the fewest equal blocks of at most `limit`, each a multiple of
+/// `unit`.
+inline std::int64_t even_block(std::int64_t total, std::int64_t limit,
+                               std::int64_t unit) {
   const std::int64_t blocks = (total + limit - 1) / limit;
   const std::int64_t size = (total + blocks - 1) / blocks;
   return std::min(limit, (size + unit - 1) / unit * unit);
 }
 
-/// \brief The product block by block; m, n and k are positive. c receives one block of the
-/// inner dimension after the other.
+/// \brief The product block by block; m, n and k are positive. c receives one block of
+/// the inner dimension after the other.
 template <class A, class B, class C>
 void multiply_in_place(const HostProduct<A, B, C>& product,
                        Workspace<MethodOf<A, B, C>>& workspace) {
@@ -281,10 +288,9 @@ void multiply_in_place(const HostProduct<A, B, C>& product,
         const std::int64_t height = std::min(rows, product.m - i);
         pack<kRows>(Operand<A>{a.at(i, p), a.strip_step, a.inner_step}, height, depth,
                     workspace.a());
-        multiply_blocks<Method, C>(height, width, elements_of<Element>(depth), workspace.a(),
-                                   workspace.b(), product.alpha, beta,
-                                   product.c + i * product.c_stride + j,
-                                   product.c_stride);
+        multiply_blocks<Method, C>(
+            height, width, elements_of<Element>(depth), workspace.a(), workspace.b(),
+            product.alpha, beta, product.c + i * product.c_stride + j, product.c_stride);
       }
     }
   }
@@ -308,9 +314,11 @@ void multiply_in_panels(const HostProduct<A, B, C>& product,
       panel.transpose_a = product.transpose_a;
       panel.transpose_b = product.transpose_b;
       panel.alpha = product.alpha;
-      panel.a = product.a + (panel.transpose_a == Transpose::kYes ? i : i * product.a_stride);
+      panel.a =
+          product.a + (panel.transpose_a == Transpose::kYes ? i : i * product.a_stride);
       panel.a_stride = product.a_stride;
-      panel.b = product.b + (panel.transpose_b == Transpose::kYes ? j * product.b_stride : j);
+      panel.b =
+          product.b + (panel.transpose_b == Transpose::kYes ? j * product.b_stride : j);
       panel.b_stride = product.b_stride;
       panel.c = workspace.c(panel.m * panel.n);
       panel.c_stride = panel.n;

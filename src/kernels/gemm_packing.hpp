@@ -43,8 +43,9 @@ using LooseFloats [[gnu::vector_size(kVectorBytes), gnu::aligned(2), gnu::may_al
 using WideVector [[gnu::vector_size(kVectorBytes)]] = std::uint32_t;
 /// \brief As many numbers of two bytes.
 using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = std::uint16_t;
-using LooseHalves [[gnu::vector_size(kVectorBytes / 2), gnu::aligned(2), gnu::may_alias]] =
-    std::uint16_t;
+using LooseHalves
+    [[gnu::vector_size(kVectorBytes / 2), gnu::aligned(2), gnu::may_alias]] =
+        std::uint16_t;
 
 /// \brief Two neighbours of the inner dimension, rounded to bf16; the first in the lower
 /// half.
@@ -84,8 +85,8 @@ inline FloatVector load_floats(const Bf16* source) {
   return reinterpret_cast<FloatVector>(load_bf16_bits(source) << 16);
 }
 
-/// \brief kWords elements from numbers that follow each other along the inner dimension; a
-/// pair is carried like a number, nothing is computed with it.
+/// \brief kWords elements from numbers that follow each other along the inner dimension;
+/// a pair is carried like a number, nothing is computed with it.
 template <class Element, class S>
 FloatVector load_elements(const S* source) {
   if constexpr (!std::is_same_v<Element, Bf16Pair>) {
@@ -122,10 +123,8 @@ Element make_element(const S* source, [[maybe_unused]] std::int64_t inner_step,
 inline void transpose_parts(FloatVector& a, FloatVector& b, FloatVector& c,
                             FloatVector& d) {
   using Index [[gnu::vector_size(64)]] = std::int32_t;
-  constexpr Index kEven = {0,  1,  2,  3,  8,  9,  10, 11,
-                           16, 17, 18, 19, 24, 25, 26, 27};
-  constexpr Index kOdd = {4,  5,  6,  7,  12, 13, 14, 15,
-                          20, 21, 22, 23, 28, 29, 30, 31};
+  constexpr Index kEven = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+  constexpr Index kOdd = {4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31};
   const FloatVector ab_even = __builtin_shuffle(a, b, kEven);
   const FloatVector ab_odd = __builtin_shuffle(a, b, kOdd);
   const FloatVector cd_even = __builtin_shuffle(c, d, kEven);
@@ -146,7 +145,8 @@ inline void transpose_parts(FloatVector& a, FloatVector& b) {
 }
 #endif
 
-/// \brief Four vectors: within each part of 16 bytes, four by four numbers are transposed.
+/// \brief Four vectors: within each part of 16 bytes, four by four numbers are
+/// transposed.
 inline void transpose_within_parts(FloatVector* row) {
   using Index [[gnu::vector_size(kVectorBytes)]] = std::int32_t;
 #if defined(__AVX512F__)
@@ -169,8 +169,8 @@ inline void transpose_within_parts(FloatVector* row) {
   row[3] = __builtin_shuffle(high01, high23, kSecond);
 }
 
-/// \brief kWords runs of kWords elements, transposed and written one per `kSize` elements.
-/// The lanes of missing runs receive zeros.
+/// \brief kWords runs of kWords elements, transposed and written one per `kSize`
+/// elements. The lanes of missing runs receive zeros.
 template <int kSize, int kRuns, class Element, class S>
 void transpose_square(const S* source, std::int64_t step, Element* target) {
   FloatVector row[kWords];
