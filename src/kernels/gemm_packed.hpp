@@ -53,10 +53,10 @@ inline constexpr bool kHasPairs = true;
 inline constexpr bool kHasPairs = false;
 #endif
 
-/// \brief Where one operand is bf16 the other may be rounded: the precision of the run.
+/// \brief Pairs where nothing has to be rounded for them: an operand in fp32 stays so.
 template <class A, class B, class C>
 using MethodOf =
-    std::conditional_t<kHasPairs && (std::is_same_v<A, Bf16> || std::is_same_v<B, Bf16>),
+    std::conditional_t<kHasPairs && std::is_same_v<A, Bf16> && std::is_same_v<B, Bf16>,
                        Pairs, Plain<Accumulator<C>>>;
 
 template <class Method>

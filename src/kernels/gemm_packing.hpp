@@ -47,8 +47,7 @@ using LooseHalves
     [[gnu::vector_size(kVectorBytes / 2), gnu::aligned(2), gnu::may_alias]] =
         std::uint16_t;
 
-/// \brief Two neighbours of the inner dimension, rounded to bf16; the first in the lower
-/// half.
+/// \brief Two bf16 neighbours of the inner dimension; the first in the lower half.
 struct Bf16Pair {
   std::uint32_t bits;
 };
@@ -78,9 +77,6 @@ inline WideVector load_bf16_bits(const Bf16* source) {
   const LooseHalves bits = *reinterpret_cast<const LooseHalves*>(source);
   return __builtin_convertvector(bits, WideVector);
 }
-inline WideVector load_bf16_bits(const float* source) {
-  return round_to_upper(reinterpret_cast<WideVector>(load_floats(source)));
-}
 inline FloatVector load_floats(const Bf16* source) {
   return reinterpret_cast<FloatVector>(load_bf16_bits(source) << 16);
 }
@@ -89,17 +85,10 @@ inline FloatVector load_floats(const Bf16* source) {
 /// a pair is carried like a number, nothing is computed with it.
 template <class Element, class S>
 FloatVector load_elements(const S* source) {
-  if constexpr (!std::is_same_v<Element, Bf16Pair>) {
-    return load_floats(source);
-  } else if constexpr (std::is_same_v<S, Bf16>) {
+  if constexpr (std::is_same_v<Element, Bf16Pair>) {
     return *reinterpret_cast<const LooseFloats*>(source);
   } else {
-    std::uint16_t halves[2 * kWords];
-    for (const int half : {0, kWords}) {
-      *reinterpret_cast<LooseHalves*>(halves + half) =
-          __builtin_convertvector(load_bf16_bits(source + half), HalfVector);
-    }
-    return *reinterpret_cast<const LooseFloats*>(halves);
+    return load_floats(source);
   }
 }
 
@@ -109,10 +98,8 @@ template <class Element, class S>
 Element make_element(const S* source, [[maybe_unused]] std::int64_t inner_step,
                      [[maybe_unused]] std::int64_t left) {
   if constexpr (std::is_same_v<Element, Bf16Pair>) {
-    const auto bits = [](const S& x) -> std::uint32_t {
-      return Bf16(static_cast<float>(x)).bits;
-    };
-    return {bits(source[0]) | (left > 1 ? bits(source[inner_step]) << 16 : 0U)};
+    return {source[0].bits |
+            (left > 1 ? std::uint32_t{source[inner_step].bits} << 16 : 0)};
   } else {
     return static_cast<Element>(*source);
   }
