@@ -163,7 +163,12 @@ void transpose_square(const S* source, std::int64_t step, Element* target) {
   FloatVector row[kWords];
 #pragma GCC unroll 16
   for (int r = 0; r < kWords; ++r) {
-    row[r] = r < kRuns ? load_elements<Element>(source + r * step) : FloatVector{};
+    if (r < kRuns) {
+      __builtin_prefetch(source + r * step + 2 * kWords * kNumbers<Element>);
+      row[r] = load_elements<Element>(source + r * step);
+    } else {
+      row[r] = FloatVector{};
+    }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kWords; r += 4) transpose_within_parts(row + r);
@@ -245,6 +250,9 @@ void pack_straight(const S* source, std::int64_t step, std::int64_t strips,
       const S* const from = source + strip * kSize;
       Element* const to = target + strip * kSize * elements;
       for (std::int64_t p = first; p < end; ++p) {
+        for (int line = 0; line < kSize; line += 64 / static_cast<int>(sizeof(S))) {
+          __builtin_prefetch(from + (p + kRun) * kStep * step + line);
+        }
         copy_run<kSize>(from + p * kStep * step, step, p + 1 == elements,
                         inner - p * kStep, to + p * kSize);
       }
