@@ -65,9 +65,11 @@ void Communicator::barrier() {
 std::unique_ptr<Communicator> Communicator::split(int colour, const std::string& label) {
   if (size_ == 1) return make_self_communicator(label);
   const WaitScope scope(*waiting_, "split");
-  return adopt_mpi_communicator(
+  auto group = adopt_mpi_communicator(
       host_->split(colour), label,
       {.kind = device_ ? BackendKind::kNccl : BackendKind::kMpi, .messages = false});
+  group->overlaps_ = overlaps_;
+  return group;
 }
 
 void Communicator::check_total(Counts counts, std::size_t whole) const {
@@ -95,8 +97,14 @@ void Communicator::count_traffic(Exchange exchange, double bytes) {
   entry.bytes += bytes;
 }
 
-Pending Communicator::shown(Pending pending, Exchange exchange) const {
-  return std::move(pending).shown_in(waiting_, exchange_name(exchange));
+Pending Communicator::shown(Pending pending, const char* exchange) const {
+  return std::move(pending).shown_in(waiting_, exchange);
+}
+
+Pending Communicator::started(Pending pending, const char* exchange) const {
+  Pending under_way = shown(std::move(pending), exchange);
+  if (!overlaps_) under_way.wait();
+  return under_way;
 }
 
 detail::Backend& Communicator::backend(Memory memory) const {
@@ -108,31 +116,32 @@ Pending Communicator::reduce_through(Memory memory, void* data, std::size_t coun
                                      Element element, Reduction reduction) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kAllReduce, 2.0 * (size_ - 1) * n / size_);
-  return shown(backend(memory).all_reduce(data, count, element, reduction),
-               Exchange::kAllReduce);
+  return started(backend(memory).all_reduce(data, count, element, reduction),
+                 exchange_name(Exchange::kAllReduce));
 }
 
 Pending Communicator::broadcast_through(Memory memory, void* data, std::size_t count,
                                         Element element, int root) {
   const double n = bytes(static_cast<std::int64_t>(count), element);
   count_traffic(Exchange::kBroadcast, (size_ - 1) * n / size_);
-  return shown(backend(memory).broadcast(data, count, element, root),
-               Exchange::kBroadcast);
+  return started(backend(memory).broadcast(data, count, element, root),
+                 exchange_name(Exchange::kBroadcast));
 }
 
 Pending Communicator::gather_through(Memory memory, void* out, Counts counts,
                                      Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllGather, (size_ - 1) * bytes(counts[mine], element));
-  return shown(backend(memory).all_gather(out, counts, element), Exchange::kAllGather);
+  return started(backend(memory).all_gather(out, counts, element),
+                 exchange_name(Exchange::kAllGather));
 }
 
 Pending Communicator::scatter_through(Memory memory, const void* in, void* out,
                                       Counts counts, Element element) {
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kReduceScatter, bytes(sum(counts) - counts[mine], element));
-  return shown(backend(memory).reduce_scatter(in, out, counts, element),
-               Exchange::kReduceScatter);
+  return started(backend(memory).reduce_scatter(in, out, counts, element),
+                 exchange_name(Exchange::kReduceScatter));
 }
 
 Pending Communicator::exchange_through(Memory memory, const void* in, Counts send_counts,
@@ -140,8 +149,8 @@ Pending Communicator::exchange_through(Memory memory, const void* in, Counts sen
   const auto mine = static_cast<std::size_t>(rank_);
   count_traffic(Exchange::kAllToAll,
                 bytes(sum(send_counts) - send_counts[mine], element));
-  return shown(backend(memory).all_to_all(in, send_counts, out, recv_counts, element),
-               Exchange::kAllToAll);
+  return started(backend(memory).all_to_all(in, send_counts, out, recv_counts, element),
+                 exchange_name(Exchange::kAllToAll));
 }
 
 Pending Communicator::send_through(Memory memory, const void* data, std::size_t count,
@@ -149,16 +158,15 @@ Pending Communicator::send_through(Memory memory, const void* data, std::size_t 
   PLEAT_ASSERT(to >= 0 && to < size_ && to != rank_, "member {} of {} sends to {}", rank_,
                size_, to);
   count_traffic(Exchange::kSend, bytes(static_cast<std::int64_t>(count), element));
-  return shown(backend(memory).send(data, count, element, to, tag), Exchange::kSend);
+  return shown(backend(memory).send(data, count, element, to, tag),
+               exchange_name(Exchange::kSend));
 }
 
 Pending Communicator::receive_through(Memory memory, void* data, std::size_t count,
                                       Element element, int from, int tag) {
   PLEAT_ASSERT(from >= 0 && from < size_ && from != rank_,
                "member {} of {} receives from {}", rank_, size_, from);
-  return backend(memory)
-      .receive(data, count, element, from, tag)
-      .shown_in(waiting_, "receive");
+  return started(backend(memory).receive(data, count, element, from, tag), "receive");
 }
 
 }  // namespace pleat::comm

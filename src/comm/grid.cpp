@@ -80,7 +80,7 @@ class Cartesian {
 
 const char* group_name(GroupName group) { return axes_of(group).name; }
 
-Grid::Grid(MPI_Comm world, const GridShape& shape, BackendKind backend)
+Grid::Grid(MPI_Comm world, const GridShape& shape, BackendKind backend, Overlap overlap)
     : shape_(shape), files_(world) {
   int rank = 0;
   int ranks = 0;
@@ -97,6 +97,7 @@ Grid::Grid(MPI_Comm world, const GridShape& shape, BackendKind backend)
     const GroupAxes& group = axes_of(static_cast<GroupName>(i));
     const bool of_attention = contains(kAttentionAxes, group.axes.front());
     groups_[i] = (of_attention ? attention : moe).cut(group, backend_);
+    if (overlap == Overlap::kNo) groups_[i]->forgo_overlap();
   }
 }
 
@@ -121,6 +122,19 @@ std::vector<std::pair<std::string, Traffic>> Grid::traffic() const {
   for (const auto& group : groups_)
     traffic.emplace_back(group->label(), group->traffic());
   return traffic;
+}
+
+std::vector<std::pair<std::string, double>> Grid::waited() const {
+  std::vector<std::pair<std::string, double>> waited;
+  for (const auto& group : groups_)
+    waited.emplace_back(group->label(), group->waited_seconds());
+  return waited;
+}
+
+double Grid::waited_seconds() const {
+  double sum = 0.0;
+  for (const auto& group : groups_) sum += group->waited_seconds();
+  return sum;
 }
 
 std::string Grid::exchange_under_way() const {

@@ -41,6 +41,11 @@ void declare_exchanges(io::DeckKeys& keys, ParallelSection& parallel) {
            "memory; auto: NCCL where it is compiled in and each rank has a GPU to "
            "itself. Without GPUs it is MPI",
        .restart = Restart::kFree});
+  keys.add(parallel.overlap,
+           {.name = "parallel.overlap",
+            .meaning = "exchanges run while the next work is done; false: each is waited "
+                       "for where it begins, to measure what the overlap brings",
+            .restart = Restart::kFree});
   keys.add_choice(
       parallel.dispatcher,
       {{"alltoall", DispatcherKind::kAllToAll},

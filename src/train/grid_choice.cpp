@@ -100,6 +100,11 @@ comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks) {
   return grid;
 }
 
+comm::Grid make_grid(const RunConfig& config, MPI_Comm world, std::int64_t ranks) {
+  return comm::Grid(world, grid_shape_of(config, ranks), config.parallel.backend,
+                    config.parallel.overlap ? comm::Overlap::kYes : comm::Overlap::kNo);
+}
+
 std::vector<std::int64_t> stage_layout(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
   if (!parallel.layout.empty()) return parallel.layout;

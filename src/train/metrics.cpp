@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kColumns =
     "step,loss,loss_ce,loss_aux,loss_z,learning_rate,grad_norm,tokens,tokens_per_second,"
     "model_flops,mfu,seconds,peak_memory,expert_imbalance,dropped,validation_loss,skipped,"
-    "rollbacks,seconds_checkpoint";
+    "rollbacks,seconds_checkpoint,seconds_waiting";
 
 std::string exact(double value) { return fmt::format("{:.17g}", value); }
 std::string exact(const std::optional<double>& value) {
@@ -142,12 +142,12 @@ std::string metrics_header() {
 
 std::string metrics_row(const StepMetrics& m) {
   std::string row = fmt::format(
-      "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", m.step, exact(m.loss),
+      "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", m.step, exact(m.loss),
       exact(m.loss_ce), exact(m.loss_aux), exact(m.loss_z), exact(m.learning_rate),
       exact(m.grad_norm), m.tokens, rounded(m.tokens_per_second), rounded(m.model_flops),
       m.mfu ? rounded(*m.mfu) : "", rounded(m.seconds), m.peak_memory,
       rounded(m.expert_imbalance), m.dropped, exact(m.validation_loss), m.skipped,
-      m.rollbacks, rounded(m.seconds_checkpoint));
+      m.rollbacks, rounded(m.seconds_checkpoint), rounded(m.seconds_waiting));
   for (const double seconds : m.phase_seconds) row += fmt::format(",{:.6g}", seconds);
   return row;
 }

@@ -99,8 +99,19 @@ void RunReport::report_traffic() const {
   }
 }
 
+/// What is left of the exchanges' time beside the work, in an average step.
+void RunReport::report_waiting() const {
+  if (grid_.shape().ranks() == 1) return;
+  log_.info("waited for by the first rank, per step (with checkpoints and validation):");
+  const auto steps = static_cast<double>(losses_.size());
+  for (const auto& [group, seconds] : grid_.waited()) {
+    if (seconds > 0.0) log_.info("  {:<20} {:>9.2f} ms", group, 1e3 * seconds / steps);
+  }
+}
+
 void RunReport::finish() const {
   report_traffic();
+  report_waiting();
   log_.info("loss  {}  {:.4f} -> {:.4f}", sparkline(losses_, 60), losses_.front(),
             losses_.back());
 }

@@ -214,6 +214,7 @@ std::optional<StepMetrics> Trainer<T>::try_step(std::int64_t step) {
   step_ = step;
   const Clock::time_point start = Clock::now();
   const double rate = learning_rate(config_.optimizer, config_.run.steps, step);
+  const double waited = grid_.waited_seconds();
   Verdict verdict = Verdict::kAccept;
   const StepResult result =
       engine_.train_step(step, rate, *data_, next_sample_, [&](const StepResult& gradients) {
@@ -227,6 +228,7 @@ std::optional<StepMetrics> Trainer<T>::try_step(std::int64_t step) {
     return std::nullopt;
   }
   const double seconds = seconds_since(start);
+  const double exposed = grid_.waited_seconds() - waited;
   if (result.valid_tokens == 0) tell_of_no_loss(step);
   write_gradient_file(step, result);
   next_sample_ += config_.batch.global;
@@ -235,6 +237,7 @@ std::optional<StepMetrics> Trainer<T>::try_step(std::int64_t step) {
   metrics.skipped = guard_.skipped();
   metrics.rollbacks = guard_.rollbacks();
   metrics.seconds_checkpoint = checkpoints_.stalled_seconds() - stalled_told_;
+  metrics.seconds_waiting = exposed;
   stalled_told_ = checkpoints_.stalled_seconds();
   return metrics;
 }
@@ -378,8 +381,7 @@ std::string Trainer<T>::whereabouts() {
 
 ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
   require_same_deck(config, runtime.world());
-  const comm::Grid grid(runtime.world(), grid_shape_of(config, runtime.ranks()),
-                        config.parallel.backend);
+  const comm::Grid grid = make_grid(config, runtime.world(), runtime.ranks());
   switch (config.precision.compute) {
     case Precision::kFp64: return Trainer<double>(config, grid, log).run();
     case Precision::kFp32: return Trainer<float>(config, grid, log).run();

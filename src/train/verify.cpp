@@ -180,9 +180,8 @@ Difference Reference::worst_of_ranks(const Difference& mine) const {
 }
 
 VerifyReport Reference::compare(const RunConfig& config, const io::TokenData& data) const {
-  const comm::GridShape shape = grid_shape_of(config, ranks_->size());
-  require_mapping_independence(config, shape);
-  const comm::Grid grid(world_, shape, config.parallel.backend);
+  require_mapping_independence(config, grid_shape_of(config, ranks_->size()));
+  const comm::Grid grid = make_grid(config, world_, ranks_->size());
   Engine<double> engine(config, grid);
   load_initial_weights<double>(config, engine);
   const auto losses =

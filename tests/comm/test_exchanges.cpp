@@ -58,6 +58,26 @@ TEST_F(Exchanges, SeveralUnderWayAndWaitedForBackwards) {
   }
 }
 
+// Without overlap the values are there when the start returns, and the wait is counted.
+TEST_F(Exchanges, FinishedAtTheirStartWithoutOverlap) {
+  if (size_ == 1) GTEST_SKIP() << "needs two ranks";
+  if (kTested == BackendKind::kNccl) GTEST_SKIP() << "waits are queued, not waited for";
+  group_->forgo_overlap();
+  const auto part = group_->split(0, "part");
+  const double waited = part->waited_seconds();
+  const Values x_N = filled(10, rank_), got_N = filled(10, -1);
+  Pending sum = part->start_all_reduce(x_N, Reduction::kSum);
+  EXPECT_TRUE(sum.done());
+  EXPECT_EQ(x_N(9), size_ * (size_ - 1) / 2);
+  const Values sent_N = filled(10, rank_);
+  Pending sent = part->send(sent_N, next_, 0);
+  Pending received = part->receive(got_N, previous_, 0);
+  EXPECT_TRUE(received.done());
+  EXPECT_FALSE(sent.done());
+  EXPECT_EQ(got_N(9), previous_);
+  EXPECT_GT(part->waited_seconds(), waited);
+}
+
 // Tags keep the messages of a pair apart, whatever the order in which they are awaited;
 // messages of one tag arrive in order.
 TEST_F(Exchanges, RingWithTags) {

@@ -66,6 +66,7 @@ void choose_options(std::size_t number, train::RunConfig& config) {
   if (draw(2, 4) == 0) parallel.sharding = Sharding::kParameters;
   constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   config.precision.recompute = kModes[draw(3, 3)];
+  parallel.overlap = draw(6, 4) != 0;
   if (parallel.pipeline == 1) return;
   set_chunks(config.model, 1 + draw(4, 3), parallel);
   // Uneven: the last stage has one layer.
@@ -167,11 +168,11 @@ std::string mapping_text(const train::RunConfig& config, std::int64_t ranks) {
   return fmt::format(
       "{} ranks: parallel.pipeline={} parallel.context={} parallel.tensor={} "
       "parallel.expert={} parallel.expert_tensor={} dispatcher {} exchange {} chunks {} "
-      "layout [{}] sharding {} recompute {}",
+      "layout [{}] sharding {} recompute {} overlap {}",
       ranks, p.pipeline, p.context, p.tensor, p.expert, p.expert_tensor,
       static_cast<int>(p.dispatcher), static_cast<int>(p.context_exchange), p.chunks,
       fmt::join(p.layout, ","), static_cast<int>(p.sharding),
-      static_cast<int>(config.precision.recompute));
+      static_cast<int>(config.precision.recompute), p.overlap);
 }
 
 void RaggedTokens::fill_sample(std::uint64_t sample, std::int64_t row,

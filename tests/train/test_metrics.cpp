@@ -85,9 +85,9 @@ TEST(Metrics, HeaderStartsWithTheContract) {
       StartsWith("step,loss,loss_ce,loss_aux,loss_z,learning_rate,grad_norm,tokens,"
                  "tokens_per_second,model_flops,mfu,seconds,peak_memory,"
                  "expert_imbalance,dropped,validation_loss,skipped,rollbacks,"
-                 "seconds_checkpoint,seconds_data,"));
+                 "seconds_checkpoint,seconds_waiting,seconds_data,"));
   EXPECT_THAT(metrics_header(), HasSubstr(",seconds_experts,"));
-  EXPECT_EQ(split(metrics_header()).size(), 19U + kPhases);
+  EXPECT_EQ(split(metrics_header()).size(), 20U + kPhases);
 }
 
 TEST(Metrics, RowHasAFieldForEveryColumn) {
@@ -104,6 +104,7 @@ TEST(Metrics, RowHasAFieldForEveryColumn) {
   metrics.skipped = 4;
   metrics.rollbacks = 5;
   metrics.seconds_checkpoint = 1.5;
+  metrics.seconds_waiting = 0.75;
   metrics.phase_seconds[0] = 0.25;
   const std::vector<std::string> fields = split(metrics_row(metrics));
   ASSERT_EQ(fields.size(), split(metrics_header()).size());
@@ -122,7 +123,8 @@ TEST(Metrics, RowHasAFieldForEveryColumn) {
   EXPECT_EQ(fields[16], "4");
   EXPECT_EQ(fields[17], "5");
   EXPECT_EQ(fields[18], "1.5");
-  EXPECT_EQ(fields[19], "0.25");
+  EXPECT_EQ(fields[19], "0.75");
+  EXPECT_EQ(fields[20], "0.25");
 }
 
 TEST(Metrics, WhatWasNotMeasuredIsEmpty) {
@@ -193,7 +195,7 @@ TEST_F(MetricsFile, FileWithFewerColumnsGoesOnWithEmptyFields) {
   }
   EXPECT_EQ(fields[1], "1.5");
   EXPECT_EQ(fields[15], "4");
-  EXPECT_EQ(fields[19], "0.5");
+  EXPECT_EQ(fields[20], "0.5");
 }
 
 TEST_F(MetricsFile, TornRowOfAFileWithFewerColumnsGoes) {

@@ -54,8 +54,8 @@ class HostBackend;
 ///   which they were sent. In a group of two, even and odd tags are two such directions.
 ///   A message of another length than expected is not detected.
 ///
-/// The start_ variants return while the exchange is under way. A group of one copies or
-/// does nothing, without a fence.
+/// The start_ variants return while the exchange is under way, unless forgo_overlap() was
+/// called. A group of one copies or does nothing, without a fence.
 ///
 /// \throws InputError PL0803 for counts that MPI cannot hold, InternalError PL0100 for
 /// views that do not fit the counts, PL0810 when MPI fails, PL0811 when NCCL fails,
@@ -82,6 +82,11 @@ class Communicator {
   std::unique_ptr<Communicator> split(int colour, const std::string& label);
   /// \brief What this rank has sent through this object so far.
   const Traffic& traffic() const { return traffic_; }
+  /// \brief How long the host has waited for exchanges through this object so far.
+  double waited_seconds() const { return waiting_->seconds(); }
+  /// \brief From now on start_ variants and receive() return when the exchange has
+  /// finished; only send() does not wait. For measuring what overlap brings.
+  void forgo_overlap() { overlaps_ = false; }
   /// \brief The exchange that this rank is blocked in, such as "all_reduce", or null. Any
   /// thread may ask.
   const char* exchange_under_way() const { return waiting_->exchange(); }
@@ -189,12 +194,15 @@ class Communicator {
   void check_total(Counts counts, std::size_t whole) const;
   std::int64_t checked_offset(Counts counts, std::size_t part, std::size_t whole) const;
   void count_traffic(Exchange exchange, double bytes);
-  Pending shown(Pending pending, Exchange exchange) const;
+  Pending shown(Pending pending, const char* exchange) const;
+  /// shown(), and waited for where nothing overlaps.
+  Pending started(Pending pending, const char* exchange) const;
 
   std::string label_;
   int rank_;
   int size_;
   Traffic traffic_;
+  bool overlaps_ = true;
   /// Shared with exchanges under way, which may outlive this object.
   std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
   std::unique_ptr<detail::HostBackend> host_;

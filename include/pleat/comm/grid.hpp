@@ -41,6 +41,9 @@ inline constexpr std::size_t kGroups = static_cast<std::size_t>(GroupName::kCoun
 /// \brief "data*context".
 const char* group_name(GroupName group);
 
+/// \brief Whether exchanges run beside the work that follows their start.
+enum class Overlap { kYes, kNo };
+
 /// \brief Owns the communicators of a rank. Two Cartesian communicators (MPI_Cart_create
 /// without reordering, so that both number the ranks alike) are cut into groups by
 /// MPI_Cart_sub. Passed explicitly; there is no global grid.
@@ -48,7 +51,8 @@ class Grid {
  public:
   /// \brief Collective over `world`. \throws InputError PL0802 when the shape is of
   /// another rank count than `world`; as choose_backend()
-  Grid(MPI_Comm world, const GridShape& shape, BackendKind backend = BackendKind::kMpi);
+  Grid(MPI_Comm world, const GridShape& shape, BackendKind backend = BackendKind::kMpi,
+       Overlap overlap = Overlap::kYes);
   /// \brief One rank by itself, without MPI.
   Grid();
 
@@ -67,6 +71,11 @@ class Grid {
   /// \brief What this rank has sent through each group, by label, in the order of
   /// GroupName.
   std::vector<std::pair<std::string, Traffic>> traffic() const;
+  /// \brief How long the host of this rank has waited for the exchanges of each group so
+  /// far, by label, in the order of GroupName.
+  std::vector<std::pair<std::string, double>> waited() const;
+  /// \brief The same of all groups together.
+  double waited_seconds() const;
   /// \brief The exchange that this rank is blocked in, "all_reduce of data*context"; empty
   /// while there is none. Any thread may ask.
   std::string exchange_under_way() const;

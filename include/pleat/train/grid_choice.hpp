@@ -10,6 +10,7 @@
 
 #include <mpi.h>
 
+#include "pleat/comm/grid.hpp"
 #include "pleat/comm/grid_shape.hpp"
 #include "pleat/model/placement.hpp"
 #include "pleat/plan/mapping.hpp"
@@ -24,6 +25,10 @@ comm::Degrees degrees_of(const RunConfig& config);
 /// \brief Both grids of a run. Checks that they fill the ranks and that every axis
 /// divides what it cuts. \throws InputError PL0801, PL0802, PL0610, PL0622, PL0623
 comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks);
+
+/// \brief The grids of a run over all ranks of `world`. Collective. \throws InputError as
+/// grid_shape_of() and comm::choose_backend()
+comm::Grid make_grid(const RunConfig& config, MPI_Comm world, std::int64_t ranks);
 
 /// \brief Checks that all ranks read the same deck, before they exchange anything else: a stale
 /// copy on one node would have them wait for each other. Collective.

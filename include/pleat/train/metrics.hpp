@@ -36,6 +36,7 @@ struct StepMetrics {
   std::int64_t skipped = 0;         ///< batches left out since the run began
   std::int64_t rollbacks = 0;       ///< returns to a checkpoint since the run began
   double seconds_checkpoint = 0.0;  ///< that the steps waited for checkpoints
+  double seconds_waiting = 0.0;     ///< that the first rank waited for exchanges
   std::array<double, kPhases> phase_seconds{};
 };
 

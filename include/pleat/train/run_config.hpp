@@ -37,6 +37,7 @@ struct ParallelSection {
   std::int64_t expert = 1;
   std::int64_t expert_tensor = 1;
   comm::BackendKind backend = comm::BackendKind::kAuto;
+  bool overlap = true;  ///< exchanges run beside the work that follows
   plan::DispatcherKind dispatcher = plan::DispatcherKind::kAllToAll;
   plan::ContextExchange context_exchange = plan::ContextExchange::kRing;
   plan::PipelineSchedule schedule = plan::PipelineSchedule::kOneForwardOneBackward;

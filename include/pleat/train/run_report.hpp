@@ -50,6 +50,7 @@ class RunReport {
 
  private:
   void report_traffic() const;
+  void report_waiting() const;
 
   const RunConfig& config_;
   const comm::Grid& grid_;
