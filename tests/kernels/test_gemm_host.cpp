@@ -101,14 +101,21 @@ class PackedGemm : public testing::Test {};
 TYPED_TEST_SUITE(PackedGemm, AllTypes);
 
 TYPED_TEST(PackedGemm, EqualsPlainLoops) {
+  using A = typename TypeParam::Left;
+  using B = typename TypeParam::Right;
   using C = typename TypeParam::Result;
-#if defined(PLEAT_TEST_VECTOR_BYTES)
-  EXPECT_EQ(kernels::packed::kVectorBytes, PLEAT_TEST_VECTOR_BYTES);
-#endif
-  kernels::packed::Workspace<Accumulator<C>> workspace;
-  expect_products<typename TypeParam::Left, typename TypeParam::Right, C>(
-      [&](const auto& product) { kernels::packed::multiply(product, workspace); });
+  namespace packed = kernels::packed;
+  packed::Workspace<packed::MethodOf<A, B, C>> workspace;
+  expect_products<A, B, C>(
+      [&](const auto& product) { packed::multiply(product, workspace); });
 }
+
+#if defined(PLEAT_TEST_VECTOR_BYTES)
+TEST(PackedGemmVariant, IsTheKernelThatTheTestIsNamedAfter) {
+  EXPECT_EQ(kernels::packed::kVectorBytes, PLEAT_TEST_VECTOR_BYTES);
+  EXPECT_EQ(kernels::packed::kHasPairs, PLEAT_TEST_PAIRS);
+}
+#endif
 #endif
 
 #if defined(PLEAT_HAVE_BLAS)
