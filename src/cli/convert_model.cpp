@@ -190,12 +190,10 @@ std::string convert_to_hugging_face(const ModelConversion& conversion) {
 
 std::string resolve_checkpoint(const std::string& path) {
   if (io::is_checkpoint(path)) return path;
+  const std::string folder = io::find_checkpoint_folder(path);
+  if (folder.empty()) return "";
   Log log(true, stderr);
-  for (const std::string& folder : {path + "/checkpoints", path}) {
-    if (!fs::is_directory(folder)) continue;
-    if (const auto found = io::find_resume_checkpoint(folder, log)) return *found;
-  }
-  return "";
+  return io::find_resume_checkpoint(folder, log).value_or("");
 }
 
 }  // namespace pleat::cli

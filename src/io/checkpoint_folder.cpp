@@ -146,6 +146,20 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
   return std::nullopt;
 }
 
+std::string find_checkpoint_folder(const std::string& path) {
+  for (const std::string& folder : {path + "/checkpoints", path}) {
+    if (!list_checkpoints(folder).empty()) return folder;
+  }
+  return "";
+}
+
+std::string newest_checkpoint(const std::string& path) {
+  const std::string folder = find_checkpoint_folder(path);
+  if (folder.empty()) return "";
+  Log silent(false, stderr);
+  return resume_candidates(folder, silent).front();
+}
+
 void warn_of_newer_checkpoints(const std::string& folder, Log& log) {
   const auto latest = step_of(read_latest(folder).name);
   if (!latest || !fs::exists(folder + "/" + checkpoint_name(*latest))) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deck_check.hpp"
 
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -35,15 +36,25 @@ std::string type_text(DeckType type) {
   return "";
 }
 
+/// A text that would be a value of the type if it were not one.
+bool is_quoted_value(DeckType type, const DeckNode& node) {
+  const bool wants_text = type == DeckType::kText || type == DeckType::kTexts;
+  if (node.kind != Kind::kText || wants_text) return false;
+  if (type == DeckType::kBoolean) return node.text == "true" || node.text == "false";
+  // A number that is a text without quotes is one that TOML cannot hold.
+  double number = 0.0;
+  const char* const end = node.text.data() + node.text.size();
+  const auto [stop, error] = std::from_chars(node.text.data(), end, number);
+  return error == std::errc() && stop == end && std::abs(number) < 1.0e15;
+}
+
 /// What is often meant by a value of the wrong type.
 std::string type_hint(const DeckEntry& entry, const DeckNode& node) {
   const bool whole = node.kind == Kind::kReal && std::floor(node.real) == node.real &&
                      std::abs(node.real) < 1.0e15;
   if (entry.type == DeckType::kInteger && whole)
     return fmt::format("\nHINT: write {}.", static_cast<std::int64_t>(node.real));
-  const bool wants_text = entry.type == DeckType::kText || entry.type == DeckType::kTexts;
-  if (node.kind == Kind::kText && !wants_text) return "\nHINT: write it without quotes.";
-  return "";
+  return is_quoted_value(entry.type, node) ? "\nHINT: write it without quotes." : "";
 }
 
 /// One check of one value; carries what the messages need.

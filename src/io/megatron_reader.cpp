@@ -24,14 +24,18 @@ T load(std::span<const std::byte> bytes, std::int64_t offset) {
 }
 
 template <class T>
-void decode_as(const std::byte* bytes, std::span<std::int64_t> tokens) {
+void decode_as(const MappedFile& file, std::int64_t byte, std::span<std::int64_t> tokens) {
+  const std::byte* const bytes = file.bytes().data() + byte;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     T value;
     std::memcpy(&value, bytes + i * sizeof(T), sizeof(T));
     if constexpr (std::is_floating_point_v<T>) {
       PLEAT_REQUIRE(std::abs(value) <= T(1LL << 53) && value == std::trunc(value),
                     InputError, "PL0504",
-                    "the value {} of a floating-point token file is no token", value);
+                    "'{}': the value {} at byte {} is no token\n"
+                    "HINT: tokens of a floating-point file must be whole numbers.",
+                    file.path(), value,
+                    byte + static_cast<std::int64_t>(i * sizeof(T)));
     }
     tokens[i] = static_cast<std::int64_t>(value);
   }
@@ -181,24 +185,23 @@ void MegatronReader::copy(std::int64_t first, std::span<std::int64_t> tokens) co
 }
 
 void MegatronReader::decode(std::int64_t byte, std::span<std::int64_t> tokens) const {
-  const std::byte* bytes = bin_.bytes().data() + byte;
   switch (type_) {
     case MegatronType::kUint8:
-      return decode_as<std::uint8_t>(bytes, tokens);
+      return decode_as<std::uint8_t>(bin_, byte, tokens);
     case MegatronType::kInt8:
-      return decode_as<std::int8_t>(bytes, tokens);
+      return decode_as<std::int8_t>(bin_, byte, tokens);
     case MegatronType::kInt16:
-      return decode_as<std::int16_t>(bytes, tokens);
+      return decode_as<std::int16_t>(bin_, byte, tokens);
     case MegatronType::kInt32:
-      return decode_as<std::int32_t>(bytes, tokens);
+      return decode_as<std::int32_t>(bin_, byte, tokens);
     case MegatronType::kInt64:
-      return decode_as<std::int64_t>(bytes, tokens);
+      return decode_as<std::int64_t>(bin_, byte, tokens);
     case MegatronType::kFloat64:
-      return decode_as<double>(bytes, tokens);
+      return decode_as<double>(bin_, byte, tokens);
     case MegatronType::kFloat32:
-      return decode_as<float>(bytes, tokens);
+      return decode_as<float>(bin_, byte, tokens);
     case MegatronType::kUint16:
-      return decode_as<std::uint16_t>(bytes, tokens);
+      return decode_as<std::uint16_t>(bin_, byte, tokens);
   }
 }
 

@@ -212,7 +212,8 @@ SafetensorsReader::SafetensorsReader(const std::string& path) {
 }
 
 void SafetensorsReader::open_file(const std::string& path) {
-  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Not blocking, so that a pipe is refused and not waited for.
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   PLEAT_REQUIRE(file.get() >= 0 && fstat(file.get(), &status) == 0, InputError, "PL0401",
                 "cannot open '{}': {}", path, std::strerror(errno));

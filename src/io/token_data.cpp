@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
+
+#include <sys/stat.h>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/megatron.hpp"
@@ -294,13 +295,14 @@ std::unique_ptr<TokenSource> open_source(const std::string& path,
 }
 
 /// One name for a file, however it is spelt: a Megatron pair by either end or none, any path
-/// through links.
+/// through links, hard ones too.
 std::string file_identity(const std::string& path, DataFormat format) {
   const std::string file =
       format == DataFormat::kMegatron ? MegatronPaths(path).bin : path;
-  std::error_code error;  // what cannot be resolved is reported when it is opened
-  const std::filesystem::path resolved = std::filesystem::weakly_canonical(file, error);
-  return error ? file : resolved.string();
+  struct stat status {};
+  const bool known = stat(file.c_str(), &status) == 0;
+  // What is not there is reported when it is opened.
+  return known ? fmt::format("{}:{}", status.st_dev, status.st_ino) : file;
 }
 
 /// A second copy would put the held-out samples of the first one into the training.

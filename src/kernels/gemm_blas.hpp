@@ -6,7 +6,7 @@
 
 #include "gemm_host.hpp"
 
-#if defined(PLEAT_HOST_GEMM) && !defined(PLEAT_PACKED_GEMM)
+#if defined(PLEAT_HAVE_BLAS)
 
 #include <limits>
 #include <type_traits>

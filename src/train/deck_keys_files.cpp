@@ -168,7 +168,8 @@ void declare_output_keys(io::DeckKeys& keys, RunConfig& config) {
       config.checkpoint.resume,
       {.name = "checkpoint.resume",
        .meaning = "\"auto\": from the newest usable checkpoint of run.output, if any; "
-                  "\"none\": from the start; or the path of a checkpoint",
+                  "\"none\": from the start; or the path of a checkpoint, or of a run's "
+                  "folder with some",
        .restart = Restart::kFree,
        .path = true});
 

@@ -81,8 +81,8 @@ void declare_model_keys(io::DeckKeys& keys, DeckFields& fields) {
   // init and init_std lose their effect once a run has begun; who changes them expects one.
   keys.add(fields.config.model_init,
            {.name = "model.init",
-            .meaning = "Hugging Face folder or checkpoint that gives shape and weights; "
-                       "empty: random weights",
+            .meaning = "Hugging Face folder, checkpoint, or folder of a run (its newest "
+                       "checkpoint) that gives shape and weights; empty: random weights",
             .restart = Restart::kWarns,
             .path = true});
   keys.add_text_choice(fields.preset, plan::preset_names(),

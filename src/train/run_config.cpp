@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/run_config.hpp"
 
+#include <filesystem>
+
+#include "pleat/io/checkpoint.hpp"
 #include "run_config_steps.hpp"
 
 namespace pleat::train {
@@ -27,10 +30,17 @@ void find_files(const io::Deck& deck, RunConfig& config) {
   if (config.data.tokenizer != "bytes")
     config.data.tokenizer = deck.find_path(config.data.tokenizer);
   std::string& resume = config.checkpoint.resume;
-  if (resume != "auto" && resume != "none") resume = deck.find_path(resume);
+  if (resume != "auto" && resume != "none") resume = find_checkpoint(deck.find_path(resume));
 }
 
 }  // namespace
+
+std::string find_checkpoint(const std::string& path) {
+  std::error_code error;  // a name may be too long for the file system
+  if (!std::filesystem::is_directory(path, error)) return path;
+  const std::string newest = io::newest_checkpoint(path);
+  return newest.empty() ? path : newest;
+}
 
 RunConfig load_run_config(const std::string& path,
                           const std::vector<std::string>& overrides) {

@@ -23,6 +23,10 @@ void check_consistency(const io::Deck& deck, const RunConfig& config);
 /// count. \throws InputError PL0209, PL0610, PL0622, PL0623
 void check_parallel(const io::Deck& deck, const RunConfig& config);
 
+/// \brief Of a run's folder the newest checkpoint by name, so that the resolved deck says which
+/// it was; any other path as it is.
+std::string find_checkpoint(const std::string& path);
+
 /// \brief The same complaint, with the place in the deck that led to it.
 [[noreturn]] void fail_at(const std::string& place, const InputError& error);
 

@@ -24,17 +24,23 @@ bool RunFolder::exists() const {
   return fs::is_directory(path_, error);
 }
 
-void RunFolder::create() const {
+namespace {
+
+void make_writable_folder(const std::string& path) {
   std::error_code error;
-  fs::create_directories(path_, error);
+  fs::create_directories(path, error);
   std::string reason = error ? error.message() : "";
-  if (reason.empty() && !fs::is_directory(path_)) reason = "it is not a folder";
-  if (reason.empty()) reason = io::why_not_writable(path_);
+  if (reason.empty() && !fs::is_directory(path)) reason = "it is not a folder";
+  if (reason.empty()) reason = io::why_not_writable(path);
   PLEAT_REQUIRE(reason.empty(), InputError, "PL0703",
                 "the output folder '{}' cannot be written: {}\n"
                 "HINT: set run.output to a folder in which you may create files.",
-                path_, reason);
+                path, reason);
 }
+
+}  // namespace
+
+void RunFolder::create() const { make_writable_folder(path_); }
 
 void RunFolder::require_places() const {
   std::error_code error;
@@ -62,11 +68,9 @@ void RunFolder::set_aside_earlier_run(Log& log) const {
   }
 }
 
-void RunFolder::make_checkpoints() const {
-  std::error_code error;
-  fs::create_directories(checkpoints(), error);
-  PLEAT_REQUIRE(!error, IoError, "PL0310", "cannot make the folder '{}': {}", checkpoints(),
-                error.message());
+void RunFolder::make_folders(bool with_gradients) const {
+  make_writable_folder(checkpoints());
+  if (with_gradients) make_writable_folder(gradients());
 }
 
 void RunFolder::write_deck(const std::string& resolved_deck) const {

@@ -153,7 +153,7 @@ void Trainer<T>::write_folder(const std::optional<Resumed>& resumed) {
   folder_.create();
   lock_folder();
   if (!resumed) folder_.set_aside_earlier_run(log_);
-  folder_.make_checkpoints();
+  folder_.make_folders(!config_.output.gradients_at.empty());
   if (resumed) checkpoints_.go_on_from(*resumed);
   stops_.forget_earlier();
   folder_.write_deck(config_.resolved_deck);
@@ -167,6 +167,8 @@ ExitCode Trainer<T>::run() {
   open_folder();
   watchdog.alive();
   report_.describe(*data_);
+  if (first_step_ == 1 && !config_.model_init.empty())
+    log_.info("initial weights: {}", config_.model_init);
   if (config_.run.wall_limit == "auto" && !batch_system_seconds_left()) {
     log_.warn("run.wall_limit = \"auto\": no batch system tells when this job ends; there is no limit");
   }

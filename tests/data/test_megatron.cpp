@@ -261,7 +261,7 @@ TEST_F(BrokenMegatron, NegativeAndFractionalTokens) {
   bin_.clear();
   for (int i = 0; i < 5; ++i) put(bin_, 0.5F);
   write_file(folder_.file("a.bin"), bin_);
-  expect_input_error("PL0504", {"0.5"}, open);
+  expect_input_error("PL0504", {".bin'", "0.5", "at byte "}, open);
 }
 
 TEST(MegatronWriter, AnUnfinishedWriterLeavesNothing) {

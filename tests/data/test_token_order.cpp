@@ -153,7 +153,9 @@ TEST_F(TokenOrder, NoFileMayBeGivenTwice) {
 TEST_F(TokenOrder, NoFileMayBeGivenTwiceUnderAnotherSpelling) {
   const std::string file = config_.paths.front();
   std::filesystem::create_symlink(file, folder_.file("link"));
-  for (const std::string& other : {folder_.file("./a"), folder_.file("link")}) {
+  std::filesystem::create_hard_link(file, folder_.file("hard_link"));
+  for (const std::string& other :
+       {folder_.file("./a"), folder_.file("link"), folder_.file("hard_link")}) {
     config_.paths = {file, other};
     expect_input_error("PL0514", {"'" + file + "'", "'" + other + "'", "twice"},
                        [&] { open(); });

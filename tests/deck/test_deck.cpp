@@ -181,6 +181,10 @@ TEST_F(DeckTest, WrongTypes) {
   wrong("count = \"12\"",
         "found the text \"12\", expected an integer, 1 to 100\nHINT: write "
         "it without quotes.");
+  wrong("flag = \"true\"", "expected true or false\nHINT: write it without quotes.");
+  // Without quotes it would be no better.
+  EXPECT_THAT(complaint_about("[form]\n[run]\ncount = \"many\""),
+              AllOf(StartsWith("PL0205: "), Not(HasSubstr("HINT"))));
   wrong("count = true", "found true");
   wrong("count = [1]", "found a list");
   wrong("count = {a = 1}", "found a table of keys");

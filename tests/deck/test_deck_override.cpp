@@ -11,6 +11,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 class OverrideTest : public ScratchFolder {
@@ -77,6 +78,10 @@ TEST_F(OverrideTest, ComplaintsNameTheOverride) {
   EXPECT_THAT(complaint_about("run.count=five"),
               StartsWith("PL0205: override 'run.count=five': run.count: found the text "
                          "\"five\", expected an integer, 1 to 100"));
+  // Nobody has written quotes that could go.
+  for (const char* text : {"run.count=five", "run.count=99999999999999999999", "form.rate=1e400"})
+    EXPECT_THAT(complaint_about(text), AllOf(StartsWith("PL0205: "), Not(HasSubstr("HINT"))));
+  EXPECT_THAT(complaint_about("run.count=\"5\""), HasSubstr("HINT: write it without quotes."));
   EXPECT_THAT(complaint_about("run.count=0"),
               StartsWith("PL0206: override 'run.count=0'"));
   EXPECT_THAT(complaint_about("form.rate=nan"), StartsWith("PL0206: "));

@@ -143,6 +143,26 @@ TEST_F(RunModelTest, KeysMustAgreeWithInit) {
       AllOf(StartsWith("PL0212: "), HasSubstr("= [1], but"), HasSubstr("has []")));
 }
 
+/// Both are copies of one checkpoint, of step 2: what counts here is which is named.
+TEST_F(RunModelTest, InitThatIsARun) {
+  const std::string run = write("run/checkpoints/LATEST", "step_00000002.h5\n");
+  const std::filesystem::path folder = std::filesystem::path(run).parent_path();
+  for (const char* name : {"step_00000002.h5", "step_00000004.h5"}) {
+    std::filesystem::copy_file(std::string(PLEAT_TESTS_DIR) + "/restart/format_2.h5",
+                               folder / name);
+  }
+  const train::RunConfig config = load_model({"model.init=run"});
+  EXPECT_EQ(config.model_init, (folder / "step_00000002.h5").string());
+  EXPECT_GT(config.model.hidden, 0);
+  EXPECT_THAT(config.resolved_deck, HasSubstr("run/checkpoints/step_00000002.h5\""));
+  EXPECT_EQ(load_model({"model.init=run/checkpoints"}).model_init, config.model_init);
+  std::filesystem::remove(folder / "LATEST");
+  EXPECT_EQ(load_model({"model.init=run"}).model_init, (folder / "step_00000004.h5").string());
+  std::filesystem::create_directories(folder / "../../none/checkpoints");
+  EXPECT_THAT(complaint_about({"model.init=none"}),
+              AllOf(StartsWith("PL0213: "), HasSubstr("the folder of a run")));
+}
+
 TEST_F(RunModelTest, InitThatIsNone) {
   EXPECT_THAT(complaint_about({"model.init=nowhere"}),
               AllOf(StartsWith("PL0213: override "), HasSubstr("'nowhere' is neither")));

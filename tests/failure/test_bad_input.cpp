@@ -201,6 +201,19 @@ TEST_F(BadInput, ObstaclesInTheOutputFolder) {
   EXPECT_EQ(run.exit_code, 0) << run.output;
 }
 
+// A folder in which not even root can write stands for those of somebody else.
+TEST_F(BadInput, FoldersOfTheRunThatCannotBeWritten) {
+  ASSERT_EQ(pleat("train deck.toml run.output=out").exit_code, 0);
+  const std::string go_on = "run.output=out run.steps=4 ";
+  fs::create_symlink("/proc", path("out/gradients"));
+  expect_refused_override(go_on + "output.gradients_at=[4]", {"PL0703", "out/gradients"});
+  fs::remove(path("out/gradients"));
+  const std::string checkpoint = "checkpoint.resume=kept/step_00000003.h5 ";
+  fs::rename(path("out/checkpoints"), path("kept"));
+  fs::create_symlink("/proc", path("out/checkpoints"));
+  expect_refused_override(go_on + checkpoint, {"PL0703", "out/checkpoints"});
+}
+
 TEST_F(BadInput, CommandLine) {
   expect_refused("trian deck.toml", {"trian"});
   expect_refused("train", {"deck"});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include <sys/stat.h>
+
 #include "files/support.hpp"
 #include "pleat/io/safetensors.hpp"
 
@@ -116,6 +118,10 @@ TEST(SafetensorsDamage, MissingFilesAreNamed) {
               HasSubstr("model.safetensors.index.json"));
   EXPECT_THAT(message_of<InputError>([&] { SafetensorsReader{folder / "none"}; }),
               HasSubstr("No such file"));
+  // A pipe that nobody writes to must not be waited for.
+  ASSERT_EQ(mkfifo((folder / "model.safetensors").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<InputError>([&] { SafetensorsReader{folder.path()}; }),
+              HasSubstr("is not a file"));
 }
 
 /// A header with random changes: bytes replaced, removed, repeated, numbers made huge.

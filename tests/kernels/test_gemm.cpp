@@ -1,61 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products against plain loops, whatever library does them.
-#include <tuple>
-
 #include "gemm_onednn.hpp"
 #include "gemm_portable.hpp"
+#include "gemm_problems.hpp"
 #include "pleat/base/error.hpp"
-#include "pleat/kernels/gemm.hpp"
-#include "reference.hpp"
 
 namespace pleat::test {
 namespace {
-
-using kernels::Transpose;
-
-struct Problem {
-  Index m, n, k;
-  Transpose transpose_a, transpose_b;
-  double alpha, beta;
-};
-
-bool is_yes(Transpose transpose) { return transpose == Transpose::kYes; }
-
-std::vector<Problem> problems() {
-  const std::vector<std::tuple<Index, Index, Index>> sizes = {
-      {1, 1, 1},   {1, 7, 5},   {5, 1, 3},    {13, 17, 19}, {64, 64, 64}, {65, 63, 251},
-      {2, 251, 1}, {0, 3, 4},   {3, 0, 4},    {3, 4, 0},    {0, 0, 0},    {130, 257, 33},
-      {31, 8, 7},  {7, 300, 9}, {129, 16, 65}, {9, 20, 1100}, {3, 1040, 520}, {1160, 3, 520}};
-  std::vector<Problem> result;
-  for (const auto& [m, n, k] : sizes) {
-    for (const Transpose a : {Transpose::kNo, Transpose::kYes}) {
-      for (const Transpose b : {Transpose::kNo, Transpose::kYes}) {
-        result.push_back({m, n, k, a, b, 1.0, 0.0});
-        result.push_back({m, n, k, a, b, -0.5, 2.0});
-      }
-    }
-  }
-  return result;
-}
-
-Values reference_gemm(const Problem& p, const Values& a, const Values& b, Values c) {
-  for (Index i = 0; i < p.m; ++i) {
-    for (Index j = 0; j < p.n; ++j) {
-      double sum = 0.0;
-      for (Index k = 0; k < p.k; ++k) {
-        sum += a[is_yes(p.transpose_a) ? k * p.m + i : i * p.k + k] *
-               b[is_yes(p.transpose_b) ? j * p.k + k : k * p.n + j];
-      }
-      c[i * p.n + j] = p.alpha * sum + (p.beta == 0.0 ? 0.0 : p.beta * c[i * p.n + j]);
-    }
-  }
-  return c;
-}
-
-std::string describe(const Problem& p) {
-  return fmt::format("{} x {} x {}, transposed {} {}, beta {}", p.m, p.n, p.k,
-                     is_yes(p.transpose_a), is_yes(p.transpose_b), p.beta);
-}
 
 template <class T>
 class Gemm : public testing::Test {};
@@ -66,7 +17,7 @@ TYPED_TEST_SUITE(Gemm, Storages);
 template <class T, class C, class Multiply>
 void expect_products(const Multiply& multiply, double alpha = 0.0, Index least = 0) {
   using A = Accumulator<T>;
-  for (Problem p : problems()) {
+  for (GemmProblem p : gemm_problems()) {
     if (std::min({p.m, p.n, p.k}) < least) continue;
     if (alpha != 0.0) p.alpha = alpha;
     const Values a = random_values<T>(p.m * p.k, 1);

@@ -221,6 +221,19 @@ TEST_F(ResumeChoices, FromANamedCheckpoint) {
             std::vector<double>(whole.begin() + 4, whole.end()));
 }
 
+// The newest checkpoint goes on, and stays as it is in its own folder.
+TEST_F(ResumeChoices, FromTheFolderOfARun) {
+  write("deck.toml", kDeck);
+  ASSERT_EQ(pleat("train deck.toml run.output=a run.steps=4").exit_code, 0);
+  const ProgramResult run = pleat("train deck.toml run.output=b checkpoint.resume=a");
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_EQ(read_metrics(path("b/metrics.csv")).at("step").front(), 5.0);
+  std::filesystem::create_directory(path("empty"));
+  const ProgramResult none = pleat("train deck.toml run.output=c checkpoint.resume=empty");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.output.find("empty'"), std::string::npos) << none.output;
+}
+
 TEST_F(ResumeChoices, FromChangedDataWithAWarning) {
   write("deck.toml", kDeck);
   const auto train = [&](const std::string& path, int steps) {

@@ -238,6 +238,13 @@ void warn_of_newer_checkpoints(const std::string& folder, Log& log);
 /// is no candidate \throws InputError PL0312 all are damaged
 std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log& log);
 
+/// \brief The folder of checkpoints that a path means: of a run, or the path itself. Empty where
+/// neither holds a checkpoint.
+std::string find_checkpoint_folder(const std::string& path);
+/// \brief The checkpoint from which a run in that folder would go on, unopened. \return as
+/// find_checkpoint_folder()
+std::string newest_checkpoint(const std::string& path);
+
 /// \brief Points FOLDER/LATEST to a checkpoint of the folder, durably; a folder of that name is
 /// set aside. Call on one rank.
 /// \throws IoError PL0310

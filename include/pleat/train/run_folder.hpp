@@ -33,8 +33,9 @@ class RunFolder {
   /// \brief Renames what an earlier run left, so that a new one starts empty and nothing is
   /// lost.
   void set_aside_earlier_run(Log& log) const;
-  /// \brief Makes the folder of the checkpoints. \throws IoError PL0310
-  void make_checkpoints() const;
+  /// \brief Makes the folders of checkpoints and gradients, or proves that those of the run
+  /// that goes on can be written. \throws InputError PL0703
+  void make_folders(bool with_gradients) const;
   /// \throws IoError PL0310
   void write_deck(const std::string& resolved_deck) const;
 
