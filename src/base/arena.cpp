@@ -34,28 +34,44 @@ void Arena::add_chunk(std::size_t bytes) {
 
 void* Arena::take_bytes(std::size_t bytes) {
   const std::size_t needed = round_up(std::max<std::size_t>(bytes, 1));
-  std::size_t used_before = 0;
-  // A chunk that is too small for this request is skipped; the stack order stays intact.
-  for (;;) {
-    if (current_.chunk == chunks_.size()) {
-      add_chunk(std::max(needed + kAlignment, kSmallestChunk));
-      begins_.back() = used_before;
-    }
-    // Wherever the allocator puts a chunk, as much of it is used: what an arena takes in all
-    // follows from the requests alone.
+  make_room(needed);
+  auto& chunk = chunks_[current_.chunk];
+  const auto base = reinterpret_cast<std::uintptr_t>(chunk.data());
+  std::byte* const place = chunk.data() + (round_up(base) - base) + current_.used;
+  current_.used += needed;
+  highest_ = std::max(highest_, begins_[current_.chunk] + current_.used);
+  return place;
+}
+
+/// Goes on to a chunk that has room. What lies behind is not in use: where a chunk is too small
+/// for the request, it goes if it is empty, and what is left of it does otherwise. The order
+/// of the stack stays intact.
+void Arena::make_room(std::size_t needed) {
+  // Wherever the allocator puts a chunk, as much of it is used: what an arena takes in all
+  // follows from the requests alone.
+  const std::size_t wanted = needed + kAlignment;
+  std::size_t used_before = chunks_.empty() ? 0 : begins_[current_.chunk];
+  while (current_.chunk < chunks_.size()) {
+    begins_[current_.chunk] = used_before;
     auto& chunk = chunks_[current_.chunk];
-    if (current_.used + needed + kAlignment <= chunk.extent(0)) {
-      const auto base = reinterpret_cast<std::uintptr_t>(chunk.data());
-      std::byte* const place = chunk.data() + (round_up(base) - base) + current_.used;
-      current_.used += needed;
-      highest_ = std::max(highest_, begins_[current_.chunk] + current_.used);
-      return place;
+    if (current_.used + wanted <= chunk.extent(0)) return;
+    if (current_.used == 0) {
+      drop_chunk(current_.chunk);
+      continue;
     }
-    used_before = begins_[current_.chunk] + current_.used;
-    ++current_.chunk;
-    if (current_.chunk < chunks_.size()) begins_[current_.chunk] = used_before;
-    current_.used = 0;
+    const std::size_t begin = current_.used + kAlignment;
+    if (begin < chunk.extent(0)) release_pages(chunk.data() + begin, chunk.extent(0) - begin);
+    used_before += current_.used;
+    current_ = {current_.chunk + 1, 0};
   }
+  add_chunk(std::max(wanted, kSmallestChunk));
+  begins_.back() = used_before;
+}
+
+void Arena::drop_chunk(std::size_t index) {
+  chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(index));
+  begins_.erase(begins_.begin() + static_cast<std::ptrdiff_t>(index));
+  return_freed_memory();
 }
 
 void Arena::reset(const Mark& mark) {

@@ -188,7 +188,8 @@ std::string memory_report(const plan::ModelConfig& config,
       fmt::format("memory of the fullest rank: {}\n", gibibytes(use.total()));
   const std::pair<const char*, double> items[] = {
       {"parameters", use.parameters}, {"gradients", use.gradients},
-      {"optimizer", use.optimizer},   {"activations", use.activations},
+      {"optimizer", use.optimizer},   {"reduction", use.reduction},
+      {"activations", use.activations},
       {"recomputed", use.recomputed}, {"workspace", use.workspace},
       {"  of it logits", use.logits}, {"program", use.program}};
   for (const auto& [name, bytes] : items) {

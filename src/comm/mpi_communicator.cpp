@@ -178,8 +178,8 @@ Pending MpiBackend::reduce_scatter_bf16(const void* in, void* out, Counts counts
   });
 }
 
-// MPI's in-place variant leaves the result at the front of the input, not in the member's
-// own part; so the result is formed beside it.
+// MPI's in-place variant leaves the result at the front of the input; from there it goes to
+// the member's own part.
 Pending MpiBackend::reduce_scatter(const void* in, void* out, Counts counts,
                                    Element element) {
   if (element == Element::kBf16) return reduce_scatter_bf16(in, out, counts);
@@ -199,12 +199,11 @@ Pending MpiBackend::reduce_scatter(const void* in, void* out, Counts counts,
     operation->requests = {start_reduce_scatter(in, out, counts, type, *operation)};
     return pending(operation);
   }
-  operation->scratch.resize(part);
   operation->requests = {
-      start_reduce_scatter(in, operation->scratch.data(), counts, type, *operation)};
-  return Pending([operation, out] {
-    if (!complete(operation) || operation->scratch.empty()) return;
-    std::memcpy(out, operation->scratch.data(), operation->scratch.size());
+      start_reduce_scatter(MPI_IN_PLACE, const_cast<void*>(in), counts, type, *operation)};
+  return Pending([operation, in, out, part] {
+    if (!complete(operation) || in == out) return;
+    std::memmove(out, in, part);
   });
 }
 

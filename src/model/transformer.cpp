@@ -129,9 +129,10 @@ void Transformer<T>::run_blocks(const ExecSpace& exec, Flight<T>& flight,
     flight.block_input_TD[index] = x_TD;
     const auto y_TD = flight.kept.template take<T>(x_TD.extent(0), x_TD.extent(1));
     const ArenaScope dropped(workspace_->recomputed);
+    // All of it where the backward pass will have it again: no arena grows for one pass alone.
     const Context inner =
         recompute_ == Recompute::kFull
-            ? context(exec, flight, workspace_->recomputed, Recompute::kSelective)
+            ? context(exec, flight, workspace_->recomputed, Recompute::kNone)
             : context(exec, flight, flight.kept, recompute_);
     const LayerSums layer_sums = sums != nullptr ? sums->layer(layer) : LayerSums{};
     call(hooks.before, layer_unit(layer));

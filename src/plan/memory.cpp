@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "memory_parts.hpp"
 #include "pleat/base/error.hpp"
 
 namespace pleat::plan {
@@ -21,22 +22,38 @@ namespace {
 /// Of the process before it has a model, measured: code, MPI, HDF5, BLAS buffers.
 constexpr double kProgramBytes = 40.0 * 1024 * 1024;
 
-double real(std::int64_t n) { return static_cast<double>(n); }
-
-/// Bytes of a gradient, a moment, a statistic: fp32 at least.
-double wide_bytes(const MemoryRequest& request) {
-  return std::max(4.0, real(request.scalar_bytes));
-}
-
 /// The extents on one rank.
 struct Extents {
   double t, u, r, k, d, q, o, h, c, e, f, g_dense, g_shared, vocab;
-  double wide;       ///< scalars that a statistic takes the place of
+  double wide;     ///< scalars that a statistic takes the place of
+  double waiting;  ///< rows on their way to the experts or back
+  double keys;     ///< rows of keys, values and their gradients on their way
   bool qk_norm, shared_gate;
-  bool cuts_rows;   ///< tensor > 1: rows are gathered and results scattered
-  bool sends_rows;  ///< expert * expert_tensor > 1
-  bool sends_keys;  ///< context > 1
+  bool cuts_rows;  ///< tensor > 1: rows are gathered and results scattered
 };
+
+/// Rows in buffers while tokens travel: sent or returned, arrived but not sorted by
+/// expert, and summed over the parts of an expert.
+double waiting_rows(const Extents& x, const MemoryRequest& request) {
+  const Mapping& map = request.mapping;
+  const double ranks = real(map.expert * map.expert_tensor);
+  if (ranks == 1.0) return 0.0;
+  if (request.dispatcher == DispatcherKind::kAllGather) return ranks * x.t;
+  const bool sorted =
+      x.e == real(map.expert) && (map.expert == 1 || map.expert_tensor == 1);
+  const double own = x.r / real(map.expert_tensor);
+  return (sorted ? 0.0 : x.r) + (map.expert > 1 ? own : 0.0) +
+         (map.expert_tensor > 1 ? own : 0.0);
+}
+
+/// Those of one rank in use and those of the next one on their way, or those of all at
+/// once.
+double key_rows(const Extents& x, const MemoryRequest& request) {
+  const double ranks = real(request.mapping.context);
+  if (ranks == 1.0) return 0.0;
+  return request.exchange == ContextExchange::kRing ? 4.0 * x.u
+                                                    : 2.0 * (1.0 + ranks) * x.u;
+}
 
 Extents extents_of(const ModelConfig& config, const MemoryRequest& request) {
   const Mapping& map = request.mapping;
@@ -46,8 +63,10 @@ Extents extents_of(const ModelConfig& config, const MemoryRequest& request) {
   x.t = x.u / tensor;
   x.k = real(config.moe.top_k);
   // In the mean as many rows come as go; each expert-tensor rank sees the rows of all of
-  // them.
-  x.r = x.t * x.k * real(map.expert_tensor);
+  // them. Padded, they are as many as the capacity allows.
+  const auto& drop = config.moe.drop;
+  x.r = x.t * x.k * real(map.expert_tensor) *
+        (drop.active() && drop.pad ? drop.capacity_factor : 1.0);
   x.d = real(config.hidden);
   const double kv_heads = std::max(1.0, real(config.kv_heads) / tensor);
   x.c = 2.0 * kv_heads * real(config.head_dim);
@@ -63,13 +82,13 @@ Extents extents_of(const ModelConfig& config, const MemoryRequest& request) {
   x.qk_norm = config.qk_norm;
   x.shared_gate = config.moe.shared_gate;
   x.cuts_rows = map.tensor > 1;
-  x.sends_rows = map.expert * map.expert_tensor > 1;
-  x.sends_keys = map.context > 1;
+  x.waiting = waiting_rows(x, request);
+  x.keys = key_rows(x, request);
   return x;
 }
 
-/// A logit of head or router in scalars: it is wide, and where that is more than one scalar, its
-/// gradient is rounded beside it.
+/// A logit of head or router in scalars: it is wide, and where that is more than one
+/// scalar, its gradient is rounded beside it.
 double logit_scalars(const Extents& x) { return x.wide > 1.0 ? x.wide + 1.0 : 1.0; }
 
 /// What `selective` computes again: attention core and the gate and up projections.
@@ -85,8 +104,8 @@ double outer_elements(const Extents& x, bool is_moe, double scalar_bytes) {
   const double middle = x.t * (2.0 * x.d + x.wide);
   if (!is_moe) return attention + middle;
   // Logits, scores, weights; indices in 4 bytes, the permutation twice in 8.
-  const double router = x.wide * (x.t * (2.0 * x.e + x.k) + x.r) +
-                        (20.0 * x.t * x.k) / scalar_bytes;
+  const double router =
+      x.wide * (x.t * (2.0 * x.e + x.k) + x.r) + (20.0 * x.t * x.k) / scalar_bytes;
   const double gate = x.shared_gate ? x.t * (x.d + 1.0) : 0.0;
   return attention + middle + router + gate;
 }
@@ -94,16 +113,15 @@ double outer_elements(const Extents& x, bool is_moe, double scalar_bytes) {
 /// A SwiGLU in the backward pass: gathered input and gradient, hidden rows, scattered
 /// result.
 double swiglu_scratch(const Extents& x, double g, bool again) {
-  return x.u * g * (again ? 3.0 : 1.0) + (x.cuts_rows ? 3.0 * x.u * x.d : 0.0);
+  return x.u * g * (again ? 3.0 : 1.0) + (x.cuts_rows ? (3.0 * x.u + x.t) * x.d : 0.0);
 }
 
 /// Largest scratch of the backward pass of a feed-forward half, with the gradient of its
 /// norm.
 double feed_forward_scratch(const Extents& x, bool is_moe, bool again) {
   if (!is_moe) return x.t * x.d + swiglu_scratch(x, x.g_dense, again);
-  // Rows wait in a buffer of their own until they are sent.
-  const double routed = x.r * (x.d + x.f + x.wide + (again ? 2.0 * x.f : 0.0)) +
-                        (x.sends_rows ? x.t * x.k * x.d : 0.0);
+  const double routed =
+      x.r * (x.d + x.f + x.wide + (again ? 2.0 * x.f : 0.0)) + x.waiting * x.d;
   const double shared =
       swiglu_scratch(x, x.g_shared, again) + (x.shared_gate ? x.t * (x.d + 1.0) : 0.0);
   const double router = x.t * x.e * logit_scalars(x);
@@ -111,12 +129,11 @@ double feed_forward_scratch(const Extents& x, bool is_moe, bool again) {
 }
 
 double attention_scratch(const Extents& x, bool again) {
-  // Keys and values, and their gradients: one piece in use, one on its way.
-  const double keys = x.sends_keys ? 4.0 * x.u * x.c : 0.0;
   const double gathered = x.cuts_rows ? x.u * x.d : 0.0;
-  const double core = x.u * (x.o + x.wide * x.h) + keys + gathered;
+  const double core = x.u * (x.o + x.wide * x.h) + x.keys * x.c + gathered;
   const double projection = x.t * x.d + 2.0 * gathered;
-  return x.u * x.q + std::max(core, projection) + (again ? x.u * (x.o + x.wide * x.h) : 0.0);
+  return x.u * x.q + std::max(core, projection) +
+         (again ? x.u * (x.o + x.wide * x.h) : 0.0);
 }
 
 double block_scratch(const Extents& x, bool is_moe, bool again) {
@@ -127,21 +144,9 @@ double block_scratch(const Extents& x, bool is_moe, bool again) {
 double head_chunk_tokens(const Extents& x, double scalar_bytes) {
   constexpr double kChunkBytes = 32.0 * 1024 * 1024;
   constexpr double kSmallestChunk = 128.0;
-  return std::min(x.u, std::max(kSmallestChunk, kChunkBytes / (x.vocab * logit_scalars(x) * scalar_bytes)));
-}
-
-bool holds(const StageLoad& stage, bool is_moe) {
-  return std::any_of(stage.chunks.begin(), stage.chunks.end(),
-                     [&](const ChunkLoad& chunk) {
-                       return (is_moe ? chunk.moe_layers : chunk.dense_layers) > 0;
-                     });
-}
-
-/// Largest value of `elements(is_moe)` over the kinds of layers that the stage has.
-template <class Elements>
-double largest(const StageLoad& stage, const Elements& elements) {
-  return std::max(holds(stage, true) ? elements(true) : 0.0,
-                  holds(stage, false) ? elements(false) : 0.0);
+  return std::min(x.u,
+                  std::max(kSmallestChunk,
+                           kChunkBytes / (x.vocab * logit_scalars(x) * scalar_bytes)));
 }
 
 /// Kept of one micro-batch by a chunk: the input of each layer, the output of the last
@@ -159,38 +164,14 @@ double kept_elements(const ChunkLoad& chunk, const Extents& x, Recompute recompu
   return sum;
 }
 
-/// Weights, their gradients, and the moments.
-void add_state(const ModelConfig& config, const MemoryRequest& request,
-               const StageLoad& stage, MemoryUse& use) {
-  const Mapping& map = request.mapping;
-  const double bytes = real(request.scalar_bytes);
-  const double dense_ranks = real(map.data * map.context);
-  const double expert_ranks = real(map.expert_data);
-  const LocalParameters local = local_parameters(config, map, stage);
-  const double share = real(local.dense) / dense_ranks +
-                       real(local.replicated) / (dense_ranks * real(map.tensor)) +
-                       real(local.experts) / expert_ranks;
-  const bool has_masters = wide_bytes(request) > bytes;
-  use.optimizer = (has_masters ? 3.0 : 2.0) * wide_bytes(request) *
-                  (real(local.outside) / dense_ranks + share);
-  use.parameters = bytes * real(local.total());
-  if (request.sharding == Sharding::kParameters) {
-    // The layer at work and the next one are whole.
-    const double whole = largest(stage, [&](bool is_moe) {
-      return real(layer_parameters(config, map, is_moe).total());
-    });
-    use.parameters = bytes * (real(local.outside) + share + 2.0 * whole);
-  }
-  use.gradients = use.parameters * wide_bytes(request) / bytes;
-}
-
 void add_workspace(const MemoryRequest& request, const StageLoad& stage, const Extents& x,
                    MemoryUse& use) {
   const double bytes = real(request.scalar_bytes);
   const bool again = request.recompute == Recompute::kSelective;
   const double block =
       largest(stage, [&](bool is_moe) { return block_scratch(x, is_moe, again); });
-  const double logits = stage.head ? head_chunk_tokens(x, bytes) * x.vocab * logit_scalars(x) : 0.0;
+  const double logits =
+      stage.head ? head_chunk_tokens(x, bytes) * x.vocab * logit_scalars(x) : 0.0;
   // The head sees the rows of all tensor ranks, and scatters their gradients.
   const double head =
       stage.head ? x.t * x.d + logits + (x.cuts_rows ? 2.0 * x.u * x.d : 0.0) : 0.0;
@@ -203,8 +184,8 @@ void add_workspace(const MemoryRequest& request, const StageLoad& stage, const E
 }  // namespace
 
 double MemoryUse::total() const {
-  return parameters + gradients + optimizer + activations + recomputed + workspace +
-         program;
+  return parameters + gradients + optimizer + reduction + activations + recomputed +
+         workspace + program;
 }
 
 MemoryUse training_memory(const ModelConfig& config, const MemoryRequest& request) {

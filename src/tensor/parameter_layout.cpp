@@ -28,6 +28,17 @@ void append(std::vector<Segment>& segments, const Segment& next) {
   segments.push_back(next);
 }
 
+/// The segments inside a range.
+std::vector<Segment> segments_in(const std::vector<Segment>& segments,
+                                 const Range& range) {
+  std::vector<Segment> inside;
+  for (const Segment& segment : segments) {
+    const Range common = intersection(segment.range, range);
+    if (common.size() > 0) inside.push_back({common, segment.decayed, segment.counted});
+  }
+  return inside;
+}
+
 }  // namespace
 
 std::int64_t element_count(const Shape& shape) {
@@ -77,15 +88,28 @@ void ParameterLayout::place_block(const Block& block, Bucket& bucket) {
   size_ = round_up(size_, kAlignment);
 }
 
-void ParameterLayout::close_bucket(Bucket& bucket) {
-  size_ = bucket.range.begin +
-          round_up(size_ - bucket.range.begin, kAlignment * bucket.shards);
-  bucket.range.end = size_;
-  bucket.segments.back().range.end = size_;
-  buckets_.push_back(std::move(bucket));
+/// Pads what the blocks of a unit and group take, and cuts it.
+void ParameterLayout::close_buckets(Bucket& whole, std::int64_t largest_shard) {
+  const std::int64_t begin = whole.range.begin;
+  size_ = begin + round_up(size_ - begin, kAlignment * whole.shards);
+  whole.range.end = size_;
+  whole.segments.back().range.end = size_;
+  const std::int64_t largest = largest_shard * whole.shards;
+  if (whole.range.size() <= largest) {
+    buckets_.push_back(std::move(whole));
+    return;
+  }
+  for (std::int64_t at = begin; at < size_; at += largest) {
+    Bucket piece = whole;
+    piece.range = {at, std::min(at + largest, size_)};
+    piece.segments = segments_in(whole.segments, piece.range);
+    buckets_.push_back(std::move(piece));
+  }
 }
 
-void ParameterLayout::finalize(const ShardCounts& shards) {
+void ParameterLayout::finalize(const ShardCounts& shards, std::int64_t largest_shard) {
+  PLEAT_ASSERT(largest_shard > 0 && largest_shard % kAlignment == 0,
+               "shards of at most {} elements are not aligned", largest_shard);
   std::vector<Block> order = blocks_;
   std::stable_sort(order.begin(), order.end(), [](const Block& a, const Block& b) {
     return std::tuple(a.unit, a.group, !a.decayed) <
@@ -102,7 +126,7 @@ void ParameterLayout::finalize(const ShardCounts& shards) {
          ++i) {
       place_block(order[i], bucket);
     }
-    close_bucket(bucket);
+    close_buckets(bucket, largest_shard);
   }
 }
 

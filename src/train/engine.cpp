@@ -82,17 +82,18 @@ Engine<T>::Engine(const RunConfig& config, const comm::Grid& grid)
                   validation_micro_batches(grid)),
       host_sums_(sums_.all.size()) {}
 
+/// Each rank makes its shards: nobody needs memory for weights that are not kept.
 template <class T>
 void Engine<T>::initialise() {
   using M = Master<T>;
-  const bool in_place = config_.parallel.sharding == plan::Sharding::kOptimizer &&
-                        !ParameterStore<T>::kHasMasters;
-  const tensor::FlatTensors<M> weights =
-      in_place ? store_.whole_weights()
-               : tensor::FlatTensors<M>(store_.shared_layout(), "pleat::train::initial");
-  model::initialise<M>(exec_, config_.model, config_.run.seed, weights);
+  for (const ShardPiece& piece : store_.shard_pieces()) {
+    const DeviceView<M, 1> weights_N(store_.weight_shard(piece.bucket).data() + piece.in_shard,
+                                     piece.in_box.size());
+    model::initialise_piece<M>(exec_, config_.model, config_.run.seed, *piece.parameter,
+                               piece.in_box.begin, weights_N);
+  }
   exec_.fence("pleat::train::Engine::initialise");
-  store_.set_weights(weights);
+  store_.gather_weights();
 }
 
 /// With scope global_batch a round's gradient is that of its tokens with the loads so far: of

@@ -156,6 +156,8 @@ plan::MemoryRequest memory_request(const RunConfig& config, const comm::GridShap
           .recompute = config.precision.recompute,
           .scalar_bytes = scalar_bytes(config.precision.compute),
           .sharding = config.parallel.sharding,
+          .dispatcher = config.parallel.dispatcher,
+          .exchange = config.parallel.context_exchange,
           .stage = stage_load(config, grid, stage)};
 }
 

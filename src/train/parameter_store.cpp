@@ -16,7 +16,7 @@ using comm::GroupName;
 using tensor::Bucket;
 using tensor::Range;
 
-/// The experts of one layer and what comes after them.
+/// Buckets: while one is summed, the next is there.
 constexpr std::size_t kReductionsUnderWay = 2;
 
 /// From the first bucket of a unit to its last; empty where the rank lacks it.
@@ -99,22 +99,40 @@ void ParameterStore<T>::make_buffers() {
     for (std::int64_t unit = 0; unit < units; ++unit) make_unit(unit, 0);
     return;
   }
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : layout_->buckets()) {
-    largest = std::max(largest, unit_range(*layout_, bucket.unit).size());
-  }
-  resident_weights_N_ = make_buffer<T>(weights, 3 * largest);
-  resident_gradients_N_ = make_buffer<G>(gradients, 3 * largest);
+  // Embedding, head, and the layers one after the other: three places.
+  const std::int64_t embedding = unit_range(*layout_, model::embedding_unit()).size();
+  const std::int64_t outside =
+      embedding + unit_range(*layout_, model::head_unit(placement_.whole)).size();
+  std::int64_t layer = 0;
   for (std::int64_t unit = 0; unit < units; ++unit) {
-    // Embedding, layers one after the other, head: three places.
-    const std::int64_t place = is_layer(placement_.whole, unit) ? 1 : (unit == 0 ? 0 : 2);
-    make_unit(unit, unit_range(*layout_, unit).begin - place * largest);
+    const Range range = unit_range(*layout_, unit);
+    if (is_layer(placement_.whole, unit)) layer = std::max(layer, range.size());
   }
-  weight_shards_N_ = make_buffer<T>("pleat::train::weight_shards", shard_size_);
-  gradient_shards_N_ = make_buffer<G>("pleat::train::gradient_shards", shard_size_);
-  std::int64_t shard = 0;
-  for (const Bucket& bucket : layout_->buckets()) shard = std::max(shard, bucket.shard_size());
-  incoming_N_ = make_buffer<G>("pleat::train::incoming", shard);
+  resident_weights_N_ = make_buffer<T>(weights, outside + layer);
+  resident_gradients_N_ = make_buffer<G>(gradients, outside + layer);
+  for (std::int64_t unit = 0; unit < units; ++unit) {
+    std::int64_t place = unit == model::embedding_unit() ? 0 : embedding;
+    if (is_layer(placement_.whole, unit)) place = outside;
+    make_unit(unit, unit_range(*layout_, unit).begin - place);
+  }
+  make_layer_shards();
+}
+
+/// With sharded parameters: what is kept of the layers, whose shards follow each other.
+template <class T>
+void ParameterStore<T>::make_layer_shards() {
+  std::int64_t all = 0;
+  std::int64_t largest = 0;
+  const auto& buckets = layout_->buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (!is_layer(placement_.whole, buckets[b].unit)) continue;
+    if (all == 0) first_layer_shard_ = shard_begin_[b];
+    all += buckets[b].shard_size();
+    largest = std::max(largest, buckets[b].shard_size());
+  }
+  weight_shards_N_ = make_buffer<T>("pleat::train::weight_shards", all);
+  gradient_shards_N_ = make_buffer<G>("pleat::train::gradient_shards", all);
+  incoming_N_ = make_buffer<G>("pleat::train::incoming", largest);
 }
 
 template <class T>
@@ -146,7 +164,8 @@ DeviceView<U, 1> ParameterStore<T>::shard(
     const std::vector<tensor::FlatTensors<U>>& units) const {
   const Bucket& b = layout_->buckets()[bucket];
   if (is_sharded(b.unit)) {
-    return DeviceView<U, 1>(shards_N.data() + shard_begin_[bucket], b.shard_size());
+    return DeviceView<U, 1>(shards_N.data() + (shard_begin_[bucket] - first_layer_shard_),
+                            b.shard_size());
   }
   return units[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
 }
@@ -177,18 +196,20 @@ std::vector<ShardPiece> ParameterStore<T>::shard_pieces() const {
   std::vector<ShardPiece> pieces;
   const auto& buckets = layout_->buckets();
   for (const tensor::ParameterSpec& parameter : layout_->parameters()) {
-    const auto bucket = std::upper_bound(
-        buckets.begin(), buckets.end(), parameter.offset,
+    const Range own{parameter.offset, parameter.offset + parameter.local_count()};
+    const auto first = std::upper_bound(
+        buckets.begin(), buckets.end(), own.begin,
         [](std::int64_t offset, const Bucket& candidate) { return offset < candidate.range.end; });
-    const auto b = static_cast<std::size_t>(bucket - buckets.begin());
-    const Range shard = shard_range(b);
-    const Range common = tensor::intersection(
-        shard, {parameter.offset, parameter.offset + parameter.local_count()});
-    if (common.size() <= 0) continue;
-    pieces.push_back({.parameter = &parameter,
-                      .in_box = {common.begin - parameter.offset, common.end - parameter.offset},
-                      .bucket = b,
-                      .in_shard = common.begin - shard.begin});
+    for (auto bucket = first; bucket != buckets.end() && bucket->range.begin < own.end; ++bucket) {
+      const auto b = static_cast<std::size_t>(bucket - buckets.begin());
+      const Range shard = shard_range(b);
+      const Range common = tensor::intersection(shard, own);
+      if (common.size() <= 0) continue;
+      pieces.push_back({.parameter = &parameter,
+                        .in_box = {common.begin - own.begin, common.end - own.begin},
+                        .bucket = b,
+                        .in_shard = common.begin - shard.begin});
+    }
   }
   return pieces;
 }
@@ -233,7 +254,7 @@ template <class T>
 void ParameterStore<T>::reduce(std::size_t bucket) {
   const Bucket& b = layout_->buckets()[bucket];
   if (b.shards == 1) return;
-  // MPI holds a copy of what it reduces, so only the last few buckets may be under way.
+  // MPI holds a shard of each bucket that it sums, so only the last few may be under way.
   if (pending_.size() == kReductionsUnderWay) {
     pending_.front().wait();
     pending_.pop_front();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/base/arena.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -95,6 +97,68 @@ TEST(Arena, ChunksBecomeOneWhenAllIsGivenBack) {
   }
   EXPECT_LE(arena.capacity(), static_cast<std::size_t>(18 * kMebibyte)) << "16 MiB at once";
   EXPECT_LE(arena.allocations(), 5U) << "four pieces, then one";
+}
+
+constexpr std::int64_t kMebi = std::int64_t{1} << 20;
+
+// While the first step grows, no chunk lies there that is too small for what comes.
+TEST(Arena, EmptyChunksThatAreTooSmallGo) {
+  Arena arena("test");
+  arena.take<std::byte>(kMebi / 2);
+  const auto mark = arena.mark();
+  for (const std::int64_t size : {4, 8, 16, 12, 32}) {
+    const ArenaScope scope(arena);
+    arena.take<std::byte>(size * kMebi);
+    EXPECT_LE(arena.capacity(),
+              static_cast<std::size_t>((std::max<std::int64_t>(size, 16) + 2) * kMebi));
+  }
+  EXPECT_EQ(arena.mark().used, mark.used);
+  EXPECT_LE(arena.capacity(), static_cast<std::size_t>(34 * kMebi));
+}
+
+TEST(Arena, ChunksThatHoldSomethingStay) {
+  Arena arena("test");
+  const auto kept = arena.take<std::byte>(4 * kMebi);
+  std::memset(kept.data(), 7, kept.size());
+  {
+    const ArenaScope scope(arena);
+    const auto second = arena.take<std::byte>(2 * kMebi);
+    std::memset(second.data(), 8, second.size());
+    const auto third = arena.take<std::byte>(8 * kMebi);
+    std::memset(third.data(), 9, third.size());
+    EXPECT_EQ(second(0), std::byte{8});
+    EXPECT_EQ(second(2 * kMebi - 1), std::byte{8});
+  }
+  for (std::size_t i = 0; i < kept.size(); i += 4096) EXPECT_EQ(kept(i), std::byte{7});
+}
+
+/// Resident bytes of this process; 0 where the system does not tell.
+std::int64_t resident_bytes() {
+  std::int64_t all = 0;
+  std::int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * 4096;
+}
+
+// A chunk of which a part is in use when it turns out too small: the rest of it takes no memory.
+TEST(Arena, TheUnusedRestOfAChunkGoesBackToTheSystem) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's own memory would be measured";
+#endif
+  if (resident_bytes() == 0) GTEST_SKIP() << "no /proc/self/statm";
+  Arena arena("test");
+  {
+    const ArenaScope scope(arena);
+    const auto all = arena.take<std::byte>(64 * kMebi);
+    std::memset(all.data(), 1, all.size());
+  }
+  const auto small = arena.take<std::byte>(kMebi);
+  std::memset(small.data(), 2, small.size());
+  const std::int64_t before = resident_bytes();
+  const auto large = arena.take<std::byte>(80 * kMebi);
+  std::memset(large.data(), 3, large.size());
+  EXPECT_LT(resident_bytes() - before, (80 - 60 + 4) * kMebi) << "80 taken, 60 given back";
+  EXPECT_EQ(small(kMebi - 1), std::byte{2});
 }
 
 TEST(Arena, CapacityIsWhatTheChunksHold) {

@@ -127,6 +127,22 @@ TEST(Initialisation, OfAPartIsThatPartOfTheWhole) {
   }
 }
 
+TEST(Initialisation, OfAPieceIsThatPieceOfTheBox) {
+  plan::ModelConfig config = small_model();
+  config.qkv_bias = true;
+  const auto layout = layout_of_boxes(*model::parameter_layout(config));
+  const HostTensors boxes = initial<float>(config, kSeed, layout);
+  for (const ParameterSpec& parameter : layout->parameters()) {
+    constexpr std::int64_t kFirst = 3;
+    const DeviceView<float, 1> piece("pleat::test::piece", 11);
+    model::initialise_piece<float>(ExecSpace(), config, kSeed, parameter, kFirst, piece);
+    const std::vector<double> values = to_host(piece);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], boxes.at(parameter.name)[kFirst + i]) << parameter.name;
+    }
+  }
+}
+
 // On every mapping the model starts from the same weights.
 TEST(Initialisation, EveryRankStartsWithItsPartOfTheWhole) {
   plan::ModelConfig config = small_model();

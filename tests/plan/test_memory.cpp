@@ -3,6 +3,7 @@
 
 #include "pleat/model/head.hpp"
 #include "pleat/plan/memory.hpp"
+#include "pleat/tensor/parameter_layout.hpp"
 
 namespace pleat::plan {
 namespace {
@@ -18,6 +19,10 @@ ModelConfig bench_s() {
   config.moe.ffn = 1024;
   config.moe_layer.assign(4, true);
   return config;
+}
+
+double real_experts(const ModelConfig& config) {
+  return static_cast<double>(layer_parameters(config, {}, true).experts);
 }
 
 MemoryRequest request(Recompute recompute = Recompute::kNone) {
@@ -165,7 +170,7 @@ TEST(Memory, MomentsAreSplitOverTheRanksThatSumTheGradient) {
                    8.0 * (dense / 4.0 + static_cast<double>(local.experts) / 4.0));
 }
 
-TEST(Memory, ShardedParametersKeepTwoLayersWhole) {
+TEST(Memory, ShardedParametersKeepOneLayerWhole) {
   const ModelConfig config = bench_s();
   const LocalParameters local = local_parameters(config, {}, whole_model(config));
   const LocalParameters layer = layer_parameters(config, {}, true);
@@ -174,9 +179,37 @@ TEST(Memory, ShardedParametersKeepTwoLayersWhole) {
   asked.sharding = Sharding::kParameters;
   const MemoryUse use = training_memory(config, asked);
   EXPECT_DOUBLE_EQ(use.parameters,
-                   4.0 * (static_cast<double>(local.outside + 2 * layer.total()) +
+                   4.0 * (static_cast<double>(local.outside + layer.total()) +
                           static_cast<double>(local.total() - local.outside) / 8.0));
   EXPECT_DOUBLE_EQ(use.gradients, use.parameters);
+}
+
+// What MPI holds of a sum is bounded by the cut of the buckets, which is declared once
+// for the layout and once for planning.
+TEST(Memory, ReductionsHoldTwoShardsAtMost) {
+  EXPECT_EQ(kLargestShard, tensor::ParameterLayout::kLargestShard);
+  const ModelConfig config = bench_s();
+  MemoryRequest asked = request();
+  EXPECT_EQ(training_memory(config, asked).reduction, 0.0);
+  asked.mapping = {.data = 2, .expert_data = 2};
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).reduction, 2.0 * 4.0 * kLargestShard);
+  // A 64th of a layer's experts is less than the cut, and more than one of the embedding.
+  asked.mapping = {.data = 64, .expert_data = 64};
+  const double experts = real_experts(config) / 64.0;
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).reduction, 2.0 * 4.0 * experts);
+  // Nobody else has the experts: what is left is the embedding.
+  asked.mapping = {.data = 8, .expert_data = 1, .expert = 8};
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).reduction,
+                   2.0 * 4.0 * static_cast<double>(config.vocab * config.hidden) / 8.0);
+}
+
+TEST(Memory, PaddedRowsAreThoseOfTheCapacity) {
+  ModelConfig config = bench_s();
+  const double alone = training_memory(config, request()).activations;
+  config.moe.drop = {.capacity_factor = 1.5};
+  EXPECT_DOUBLE_EQ(training_memory(config, request()).activations, alone);
+  config.moe.drop.pad = true;
+  EXPECT_GT(training_memory(config, request()).activations, 1.2 * alone);
 }
 
 TEST(Memory, ActivationsFallWithContextAndTensor) {

@@ -152,6 +152,47 @@ INSTANTIATE_TEST_SUITE_P(ParameterLayout, ShardedLayout,
                                   "_expert_" + std::to_string(info.param.expert);
                          });
 
+// Buckets that are cut tile the same buffer, with segments and shards of their own, and every
+// parameter keeps its place.
+TEST(ParameterLayout, LargeBucketsAreCut) {
+  const ShardCounts shards{.dense = 2, .replicated = 4, .expert = 1};
+  const auto layout_with = [&](std::int64_t largest_shard) {
+    ParameterLayout layout;
+    layout.add_block(0, {spec("a", {30, 10}), spec("b", {50, 10})});
+    layout.add_block(0, {spec("bias", {7})});
+    layout.add_block(0, {spec("norm", {1000}, Group::kReplicated)});
+    layout.add_block(1, {spec("expert", {2, 64}, Group::kExpert)});
+    layout.finalize(shards, largest_shard);
+    return layout;
+  };
+  const ParameterLayout whole = layout_with(ParameterLayout::kLargestShard);
+  const ParameterLayout cut = layout_with(128);
+  ASSERT_EQ(whole.buckets().size(), 3U);
+  EXPECT_EQ(cut.size(), whole.size());
+  for (const char* name : {"a", "b", "bias", "norm", "expert"})
+    EXPECT_EQ(cut.at(name).offset, whole.at(name).offset) << name;
+  // 800 elements in steps of 64 and the bias in two shards: 896; 1000 in four: 1024.
+  std::vector<std::int64_t> sizes;
+  std::int64_t end = 0;
+  for (const Bucket& bucket : cut.buckets()) {
+    sizes.push_back(bucket.range.size());
+    EXPECT_EQ(bucket.range.begin, end);
+    end = bucket.range.end;
+    EXPECT_LE(bucket.shard_size(), 128);
+    EXPECT_EQ(bucket.shard_size() % ParameterLayout::kAlignment, 0);
+    std::int64_t next = bucket.range.begin;
+    for (const Segment& segment : bucket.segments) {
+      EXPECT_EQ(segment.range.begin, next);
+      next = segment.range.end;
+    }
+    EXPECT_EQ(next, bucket.range.end);
+  }
+  EXPECT_THAT(sizes, testing::ElementsAre(256, 256, 256, 128, 512, 512, 128));
+  EXPECT_TRUE(cut.buckets()[0].segments.front().decayed);
+  EXPECT_FALSE(cut.buckets()[3].segments.back().decayed) << "the bias";
+  EXPECT_THROW(layout_with(100), InternalError) << "not aligned";
+}
+
 TEST(ParameterLayout, SegmentsSplitWhereCountedChanges) {
   ParameterLayout layout;
   ParameterSpec k = spec("k", {2, 5});

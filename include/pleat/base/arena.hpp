@@ -17,8 +17,9 @@ namespace pleat {
 /// \brief A stack of device memory.
 ///
 /// Tensors are taken with take() and all given back at once by going back to a mark, which
-/// ArenaScope does at the end of a block. The first steps may add chunks; when everything has
-/// been given back, several chunks are replaced by a single one for all that was held at once.
+/// ArenaScope does at the end of a block. The first steps may add chunks, and give back to the
+/// system what they find too small, so that little more is held than is in use; when everything
+/// has been given back, several chunks are replaced by a single one for all that was held at once.
 /// Later steps find their memory there, so a step in its steady state allocates nothing
 /// (`allocations()` is what the test counts), also where sizes vary a little from step to step.
 /// Not for several threads at once.
@@ -53,7 +54,9 @@ class Arena {
 
  private:
   void* take_bytes(std::size_t bytes);
+  void make_room(std::size_t needed);
   void add_chunk(std::size_t bytes);
+  void drop_chunk(std::size_t index);
   void merge_chunks();
 
   std::string name_;

@@ -19,6 +19,10 @@ void advise_huge_pages(void* memory, std::size_t bytes);
 /// \brief Gives memory that was freed back to the system, where the C library keeps it.
 void return_freed_memory();
 
+/// \brief Gives the whole pages inside this memory back to the system, on a host that can take
+/// them; what they hold is lost, and they come back when they are touched. Never fails.
+void release_pages(void* memory, std::size_t bytes);
+
 /// \brief A zero-filled buffer in the memory of the device.
 template <class T>
 DeviceView<T, 1> make_buffer(const std::string& label, std::size_t size) {

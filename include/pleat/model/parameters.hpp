@@ -80,5 +80,11 @@ ModelTensors<T> bind_tensors(const Placement& placement,
 template <class T>
 void initialise(const ExecSpace& exec, const plan::ModelConfig& config, std::uint64_t seed,
                 const tensor::FlatTensors<T>& weights);
+/// \brief The same for elements first, first + 1, ... of one parameter's box, in row-major order.
+/// \param w_N  as many as are wanted
+template <class T>
+void initialise_piece(const ExecSpace& exec, const plan::ModelConfig& config,
+                      std::uint64_t seed, const tensor::ParameterSpec& parameter,
+                      std::int64_t first, const DeviceView<T, 1>& w_N);
 
 }  // namespace pleat::model

@@ -27,6 +27,10 @@ struct StageLoad {
   bool head = true;  ///< and the final norm
 };
 
+/// \brief Elements of a gradient that a rank owns of one sum at most: what MPI holds of it.
+/// As tensor::ParameterLayout has it.
+inline constexpr std::int64_t kLargestShard = std::int64_t{1} << 21;
+
 struct MemoryRequest {
   Batch batch = {};
   Mapping mapping = {};
@@ -35,6 +39,8 @@ struct MemoryRequest {
   /// have 4 at least, as have the optimizer's own weights where the model's have fewer.
   std::int64_t scalar_bytes = 4;
   Sharding sharding = Sharding::kOptimizer;
+  DispatcherKind dispatcher = DispatcherKind::kAllToAll;
+  ContextExchange exchange = ContextExchange::kRing;
   StageLoad stage = {};
 };
 
@@ -44,6 +50,7 @@ struct MemoryUse {
   double gradients = 0.0;
   double optimizer = 0.0;    ///< both moments, split over the ranks that sum the gradient;
                              ///< and master weights
+  double reduction = 0.0;    ///< parts of gradients under way to their sums
   double activations = 0.0;  ///< from forward to backward, of all micro-batches in flight
   double recomputed = 0.0;   ///< one block's, computed again in the backward pass
   double workspace = 0.0;    ///< within the layer, or the head, that needs most

@@ -71,7 +71,8 @@ struct Segment {
 };
 
 /// \brief What is summed over ranks in one exchange: the parameters of one group in one
-/// unit of the model, padded so that each rank of the group owns an equal part.
+/// unit of the model, or a piece of them, padded so that each rank of the group owns an
+/// equal part.
 struct Bucket {
   std::int64_t unit = 0;
   Group group = Group::kDense;
@@ -99,10 +100,14 @@ struct ShardCounts {
 /// kernels see them as one fused matrix: q, k and v as qkv_QD, the gate and up
 /// projections of all experts as w13_E2FD. Blocks start on kAlignment elements; the
 /// padding stays zero in weights, gradients and moments. Blocks of one unit and group
-/// form a bucket, decayed ones first.
+/// lie together, decayed ones first, and form a bucket, or several where there are many:
+/// whoever sums a bucket holds a copy of a shard of it.
 class ParameterLayout {
  public:
   static constexpr std::int64_t kAlignment = 64;
+  /// Elements of a bucket that one rank owns at most. Large enough for an exchange at
+  /// full speed, small beside what a rank holds.
+  static constexpr std::int64_t kLargestShard = std::int64_t{1} << 21;
 
   /// \brief Adds tensors that lie back to back; all of one group and all decayed or none.
   /// Fills in local_shape and local_offset where they are empty.
@@ -110,7 +115,9 @@ class ParameterLayout {
   /// time
   void add_block(std::int64_t unit, std::vector<ParameterSpec> block);
   /// \brief Assigns the offsets; call once, after the last block.
-  void finalize(const ShardCounts& shards = {});
+  /// \param largest_shard  a positive multiple of kAlignment
+  void finalize(const ShardCounts& shards = {},
+                std::int64_t largest_shard = kLargestShard);
 
   /// \brief In the order in which they were added.
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
@@ -133,7 +140,7 @@ class ParameterLayout {
     std::size_t last = 0;  ///< one past
   };
   void place_block(const Block& block, Bucket& bucket);
-  void close_bucket(Bucket& bucket);
+  void close_buckets(Bucket& whole, std::int64_t largest_shard);
 
   std::vector<ParameterSpec> parameters_;
   std::vector<Block> blocks_;

@@ -94,6 +94,7 @@ class ParameterStore {
   DeviceView<T, 1> model_shard(std::size_t bucket) const;
   void round_masters();
   void make_buffers();
+  void make_layer_shards();
   void make_unit(std::int64_t unit, std::int64_t begin);
   void before(std::int64_t unit);
   void after_backward(std::int64_t unit);
@@ -119,8 +120,9 @@ class ParameterStore {
   DeviceView<T, 1> resident_weights_N_;
   DeviceView<G, 1> resident_gradients_N_;
   std::int64_t working_unit_ = -1;
-  DeviceView<T, 1> weight_shards_N_;  ///< of sharded parameters
+  DeviceView<T, 1> weight_shards_N_;  ///< of the layers, with sharded parameters
   DeviceView<G, 1> gradient_shards_N_;
+  std::int64_t first_layer_shard_ = 0;  ///< where they begin among all shards
   DeviceView<M, 1> masters_N_;  ///< of all shards, with kHasMasters
   DeviceView<G, 1> incoming_N_;  ///< one bucket's reduced shard, before it is added
 
