@@ -67,12 +67,12 @@ std::string balance_note(const train::RunConfig& config, const comm::GridShape& 
       micro_batches, data);
 }
 
-/// Those asked for, or of the job that this runs in, or as many as the deck needs.
-std::int64_t ranks_to_check(const CheckOptions& options, const train::RunConfig& config,
-                            const Runtime& runtime) {
-  if (options.ranks) return *options.ranks;
+/// Those asked for, or of the job that this runs in.
+std::optional<std::int64_t> known_ranks(const CheckOptions& options,
+                                        const Runtime& runtime) {
+  if (options.ranks) return options.ranks;
   if (runtime.ranks() > 1) return runtime.ranks();
-  return comm::fewest_ranks(train::degrees_of(config));
+  return std::nullopt;
 }
 
 std::string ranks_note(const CheckOptions& options, const Runtime& runtime,
@@ -84,8 +84,11 @@ std::string ranks_note(const CheckOptions& options, const Runtime& runtime,
 }
 
 void check_deck(const CheckOptions& options, const Runtime& runtime) {
-  const train::RunConfig config = train::load_run_config(options.deck, options.overrides);
-  const std::int64_t ranks = ranks_to_check(options, config, runtime);
+  const std::optional<std::int64_t> known = known_ranks(options, runtime);
+  const train::RunConfig config =
+      train::load_run_config(options.deck, options.overrides, known);
+  const std::int64_t ranks =
+      known ? *known : comm::fewest_ranks(train::degrees_of(config));
   const comm::GridShape grid = train::grid_shape_of(config, ranks);
   std::string report = run_report(config) + shape_report(config.model) +
                        flop_report(config.model, config.batch.sequence) +

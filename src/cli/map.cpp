@@ -34,7 +34,8 @@ std::vector<std::int64_t> ranks_to_show(const MapOptions& options) {
 
 ExitCode run_map(const MapOptions& options, const Runtime& runtime) {
   if (runtime.rank() != 0) return ExitCode::kDone;
-  const train::RunConfig config = train::load_run_config(options.deck, options.overrides);
+  const train::RunConfig config =
+      train::load_run_config(options.deck, options.overrides, options.ranks);
   const comm::GridShape grid = train::grid_shape_of(config, options.ranks);
   PLEAT_REQUIRE(options.rank < options.ranks, InputError, "PL0901",
                 "command line: --rank {}: expected 0 to {}", options.rank,

@@ -17,7 +17,8 @@ struct TrainOptions {
 };
 
 ExitCode run_train(const TrainOptions& options, const Runtime& runtime) {
-  const train::RunConfig config = train::load_run_config(options.deck, options.overrides);
+  const train::RunConfig config =
+      train::load_run_config(options.deck, options.overrides, runtime.ranks());
   Log log(runtime.rank() == 0);
   return train::train(config, runtime, log);
 }

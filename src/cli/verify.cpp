@@ -40,7 +40,8 @@ void print_report(const train::VerifyReport& report, double tolerance) {
 }
 
 ExitCode run_verify(const VerifyOptions& options, const Runtime& runtime) {
-  train::RunConfig config = train::load_run_config(options.deck, options.overrides);
+  train::RunConfig config =
+      train::load_run_config(options.deck, options.overrides, runtime.ranks());
   config.precision.compute = train::Precision::kFp64;
   train::require_same_deck(config, runtime.world());
   const comm::GridShape shape = train::grid_shape_of(config, runtime.ranks());

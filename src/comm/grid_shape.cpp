@@ -5,6 +5,8 @@
 #include <numeric>
 #include <string>
 
+#include <fmt/ranges.h>
+
 #include "pleat/base/error.hpp"
 
 namespace pleat::comm {
@@ -42,10 +44,10 @@ constexpr Factors kMoeFactors{"MoE",
                                 {Axis::kExpert, &Degrees::expert},
                                 {Axis::kExpertTensor, &Degrees::expert_tensor}}}};
 
-/// The degree nearest to the given one with which both grids fill the ranks and that fits the
-/// model, the smaller of two; 0: none.
-std::int64_t nearest_degree(const Degrees& degrees, const Factor& factor, std::int64_t ranks,
-                            const Fits& fits) {
+/// The degree nearest to the given one with which both grids fill the ranks and that fits
+/// the model, the smaller of two; 0: none.
+std::int64_t nearest_degree(const Degrees& degrees, const Factor& factor,
+                            std::int64_t ranks, const Fits& fits) {
   std::int64_t nearest = 0;
   const std::int64_t value = degrees.*factor.field;
   for (std::int64_t d = 1; d <= ranks; ++d) {
@@ -59,27 +61,43 @@ std::int64_t nearest_degree(const Degrees& degrees, const Factor& factor, std::i
   return nearest;
 }
 
+/// The smallest number of ranks that both grids fill; 0 where it is not allowed.
+std::int64_t filled_ranks(const Degrees& degrees) {
+  const std::int64_t attention = kAttentionFactors.product(degrees);
+  const std::int64_t moe = kMoeFactors.product(degrees);
+  if (attention > kLargest || moe > kLargest) return 0;
+  const std::int64_t both = std::lcm(attention, moe);
+  return both > kLargest ? 0 : both;
+}
+
 /// Rank counts around `ranks`, and other values of single degrees, that fill both grids.
 std::string legal_choices(const Degrees& degrees, const Factors& grid, std::int64_t ranks,
                           const Fits& fits) {
-  const std::int64_t both = fewest_ranks(degrees);
-  const std::int64_t above = (ranks / both + 1) * both;
-  std::string text = fmt::format("{} ranks", above);
-  if (above > both) text = fmt::format("{} or {} ranks", above - both, above);
+  std::vector<std::string> choices;
+  if (const std::int64_t both = filled_ranks(degrees); both > 0) {
+    const std::int64_t below = ranks / both * both;
+    if (below > 0) choices.push_back(fmt::format("{} ranks", below));
+    if (below + both <= kLargest)
+      choices.push_back(fmt::format("{} ranks", below + both));
+  }
   for (const Factor& factor : grid.factors) {
     if (degrees.*factor.field == 1) continue;
     const std::int64_t nearest = nearest_degree(degrees, factor, ranks, fits);
     if (nearest == 0) continue;
-    text += fmt::format(", or parallel.{} = {}", axis_name(factor.axis), nearest);
+    choices.push_back(fmt::format("parallel.{} = {}", axis_name(factor.axis), nearest));
   }
-  return text;
+  if (choices.empty())
+    return "HINT: no number of ranks fills both grids; lower the degrees.";
+  return fmt::format("HINT: the nearest legal {} {}.",
+                     choices.size() == 1 ? "choice is" : "choices are",
+                     fmt::join(choices, ", or "));
 }
 
 void check_degrees(const Degrees& degrees, const Factors& grid) {
   for (const Factor& factor : grid.factors) {
-    PLEAT_REQUIRE(degrees.*factor.field >= 1 && degrees.*factor.field <= kLargest, InputError,
-                  "PL0801", "parallel.{} = {}: expected 1 to {}", axis_name(factor.axis),
-                  degrees.*factor.field, kLargest);
+    PLEAT_REQUIRE(degrees.*factor.field >= 1 && degrees.*factor.field <= kLargest,
+                  InputError, "PL0801", "parallel.{} = {}: expected 1 to {}",
+                  axis_name(factor.axis), degrees.*factor.field, kLargest);
   }
 }
 
@@ -91,7 +109,7 @@ std::int64_t fill(const Degrees& degrees, const Factors& grid, std::int64_t rank
   PLEAT_REQUIRE(
       ranks % product == 0, InputError, "PL0802",
       "the grid of the {} layers does not fill {} ranks: {} = {}, {} = {} and {} = {} "
-      "need a multiple of {}\nHINT: the nearest legal choices are {}.",
+      "need a multiple of {}\n{}",
       grid.layers, ranks, axis_name(f[0].axis), degrees.*f[0].field, axis_name(f[1].axis),
       degrees.*f[1].field, axis_name(f[2].axis), degrees.*f[2].field, product,
       legal_choices(degrees, grid, ranks, fits));
@@ -115,12 +133,16 @@ std::int64_t fewest_ranks(const Degrees& degrees) {
                   std::min(kMoeFactors.product(degrees), kLargest));
 }
 
-GridShape::GridShape(const Degrees& d, std::int64_t ranks, const Fits& fits)
-    : ranks_(ranks), degree_{} {
+void require_degrees(const Degrees& degrees, std::int64_t ranks) {
   PLEAT_REQUIRE(ranks >= 1 && ranks <= kLargest, InputError, "PL0801",
                 "{} ranks: expected 1 to {}", ranks, kLargest);
-  check_degrees(d, kAttentionFactors);
-  check_degrees(d, kMoeFactors);
+  check_degrees(degrees, kAttentionFactors);
+  check_degrees(degrees, kMoeFactors);
+}
+
+GridShape::GridShape(const Degrees& d, std::int64_t ranks, const Fits& fits)
+    : ranks_(ranks), degree_{} {
+  require_degrees(d, ranks);
   const std::int64_t data = fill(d, kAttentionFactors, ranks, fits);
   const std::int64_t expert_data = fill(d, kMoeFactors, ranks, fits);
   degree_ = {d.pipeline,  data,     d.context,      d.tensor,

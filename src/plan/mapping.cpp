@@ -2,121 +2,217 @@
 #include "pleat/plan/mapping.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include <fmt/ranges.h>
 
+#include "mapping_rules.hpp"
 #include "pleat/base/error.hpp"
 
 namespace pleat::plan {
 namespace {
 
-/// The divisors of n on both sides of the degree, "4 and 8", or the only one.
-std::string nearest_divisors(std::int64_t n, std::int64_t degree) {
-  std::int64_t below = std::min(n, degree);
-  while (n % below != 0) --below;
-  std::int64_t above = degree;
-  while (above <= n && n % above != 0) ++above;
-  if (above > n) return fmt::format("degree that does is {}", below);
-  return fmt::format("degrees that do are {} and {}", below, above);
-}
+using Found = std::optional<Fault>;
 
-/// The degree named `key` must divide the extent named `what`.
-void require_divides(const char* key, std::int64_t degree, const char* what,
-                     std::int64_t extent) {
-  PLEAT_REQUIRE(extent % degree == 0, InputError, "PL0610",
-                "{} = {} does not divide {} = {}\nHINT: the nearest {}.", key, degree,
-                what, extent, nearest_divisors(extent, degree));
-}
+/// What the rules look at, and what they find.
+class Rules {
+ public:
+  Rules(const ModelConfig& config, const Choice& choice)
+      : config_(config), choice_(choice), mapping_(choice.mapping) {}
 
-/// Fewer key/value heads than ranks are replicated, evenly.
-void validate_heads(const ModelConfig& config, std::int64_t tensor) {
-  require_divides("parallel.tensor", tensor, "model.heads", config.heads);
-  if (tensor <= config.kv_heads) {
-    require_divides("parallel.tensor", tensor, "model.kv_heads", config.kv_heads);
-    return;
+  Found first_fault() {
+    check_schedule();
+    mapping_.layout.empty() ? check_stages() : check_layout();
+    check_heads();
+    check_sequence();
+    check_feed_forward();
+    check_divides("batch.micro", choice_.batch.micro, "batch.global",
+                  choice_.batch.global, Key::kMicro);
+    check_ranks();
+    return std::move(found_);
   }
-  PLEAT_REQUIRE(
-      tensor % config.kv_heads == 0, InputError, "PL0610",
-      "parallel.tensor = {} is no multiple of model.kv_heads = {}: each key/value "
-      "head would have another number of copies\nHINT: the nearest degrees that are "
-      "one are {} and {}.",
-      tensor, config.kv_heads, tensor / config.kv_heads * config.kv_heads,
-      (tensor / config.kv_heads + 1) * config.kv_heads);
-}
 
-/// The sequence is a number of pieces.
-void require_pieces(const char* what, std::int64_t pieces, std::int64_t sequence) {
-  const std::int64_t below = sequence / pieces * pieces;
-  PLEAT_REQUIRE(sequence % pieces == 0, InputError, "PL0610",
-                "batch.sequence = {} is no multiple of {} = {}\n"
-                "HINT: the nearest lengths that are one are {}{}; or lower the degree.",
-                sequence, what, pieces, below > 0 ? fmt::format("{} and ", below) : "",
-                below + pieces);
-}
+ private:
+  /// Notes a rule's fault, unless an earlier rule has one. \param what  called for the
+  /// text
+  template <class Text>
+  void rule(bool holds, const char* id, const Text& what, std::vector<Key> keys) {
+    ++rule_;
+    if (holds || found_) return;
+    found_ = Fault{rule_, id, what(), std::move(keys)};
+  }
 
-void validate_sequence(std::int64_t sequence, const Mapping& mapping) {
-  if (mapping.context > 1) {
+  void check_divides(const char* key, std::int64_t degree, const char* what,
+                     std::int64_t extent, Key mended_by) {
+    rule(extent % degree == 0, "PL0610",
+         [&] {
+           return fmt::format("{} = {} does not divide {} = {}", key, degree, what,
+                              extent);
+         },
+         {mended_by});
+  }
+
+  void check_schedule() {
+    const bool known = mapping_.schedule.has_value();
+    const bool interleaved = mapping_.schedule == PipelineSchedule::kInterleaved;
+    rule(!interleaved || mapping_.pipeline >= 2, "PL0209",
+         [] {
+           return "parallel.schedule = \"interleaved\", but parallel.pipeline = 1: one "
+                  "stage "
+                  "has nothing to interleave";
+         },
+         {Key::kPipeline, Key::kSchedule});
+    rule(!interleaved || mapping_.chunks >= 2, "PL0209",
+         [&] {
+           return fmt::format(
+               "parallel.schedule = \"interleaved\" needs parallel.chunks of at "
+               "least 2, found {}",
+               mapping_.chunks);
+         },
+         {Key::kChunks, Key::kSchedule});
+    rule(!known || interleaved || mapping_.chunks == 1, "PL0209",
+         [&] {
+           return fmt::format(
+               "parallel.chunks = {} needs parallel.schedule = \"interleaved\": "
+               "with \"1f1b\" each stage is one chunk",
+               mapping_.chunks);
+         },
+         {Key::kChunks, Key::kSchedule});
+  }
+
+  void check_stages() {
+    rule(mapping_.virtual_stages() <= config_.layers, "PL0622",
+         [&] {
+           return fmt::format(
+               "parallel.pipeline = {} with parallel.chunks = {} makes {} virtual "
+               "stages, but "
+               "model.layers = {}; only an explicit parallel.layout may leave a stage "
+               "empty",
+               mapping_.pipeline, mapping_.chunks, mapping_.virtual_stages(),
+               config_.layers);
+         },
+         {Key::kPipeline, Key::kChunks, Key::kLayout});
+  }
+
+  void check_layout() {
+    const std::vector<std::int64_t>& layout = mapping_.layout;
+    rule(static_cast<std::int64_t>(layout.size()) == mapping_.virtual_stages(), "PL0623",
+         [&] {
+           return fmt::format(
+               "parallel.layout has {} entries, but parallel.pipeline * "
+               "parallel.chunks = {} virtual stages",
+               layout.size(), mapping_.virtual_stages());
+         },
+         {Key::kLayout, Key::kPipeline, Key::kChunks});
+    const std::int64_t sum =
+        std::accumulate(layout.begin(), layout.end(), std::int64_t{0});
+    const bool negative =
+        std::any_of(layout.begin(), layout.end(), [](std::int64_t n) { return n < 0; });
+    rule(!negative && sum == config_.layers, "PL0623",
+         [&] {
+           return fmt::format(
+               "parallel.layout = [{}] holds {} layers, the model has "
+               "model.layers = {}; expected numbers of at least 0",
+               fmt::join(layout, ", "), sum, config_.layers);
+         },
+         {Key::kLayout});
+  }
+
+  /// Fewer key/value heads than ranks are replicated, evenly.
+  void check_heads() {
+    const std::int64_t tensor = mapping_.tensor;
+    check_divides("parallel.tensor", tensor, "model.heads", config_.heads, Key::kTensor);
+    if (tensor <= config_.kv_heads) {
+      check_divides("parallel.tensor", tensor, "model.kv_heads", config_.kv_heads,
+                    Key::kTensor);
+      return;
+    }
+    rule(tensor % config_.kv_heads == 0, "PL0610",
+         [&] {
+           return fmt::format(
+               "parallel.tensor = {} is no multiple of model.kv_heads = {}: each "
+               "key/value "
+               "head would have another number of copies",
+               tensor, config_.kv_heads);
+         },
+         {Key::kTensor});
+  }
+
+  /// The sequence is a number of pieces.
+  void check_pieces(const char* what, std::int64_t pieces, std::vector<Key> keys) {
+    const std::int64_t sequence = choice_.batch.sequence;
+    rule(
+        sequence % pieces == 0, "PL0610",
+        [&] {
+          return fmt::format("batch.sequence = {} is no multiple of {} = {}", sequence,
+                             what, pieces);
+        },
+        std::move(keys));
+  }
+
+  void check_sequence() {
+    const std::int64_t context = mapping_.context;
     // Each context rank has two chunks, an early and a late one, for equal causal work.
-    require_pieces("2 * parallel.context", 2 * mapping.context, sequence);
+    check_pieces("2 * parallel.context", context > 1 ? 2 * context : 1,
+                 {Key::kSequence, Key::kContext});
+    check_pieces("parallel.context * parallel.tensor", context * mapping_.tensor,
+                 {Key::kSequence, Key::kContext, Key::kTensor});
   }
-  require_pieces("parallel.context * parallel.tensor", mapping.context * mapping.tensor,
-                 sequence);
-}
 
-void validate_feed_forward(const ModelConfig& config, const Mapping& mapping) {
-  if (config.has_moe_layers()) {
-    require_divides("parallel.expert", mapping.expert, "moe.experts", config.moe.experts);
-    require_divides("parallel.expert_tensor", mapping.expert_tensor, "moe.ffn",
-                    config.moe.ffn);
+  void check_feed_forward() {
+    const bool moe = config_.has_moe_layers();
+    const MoeConfig& experts = config_.moe;
+    check_divides("parallel.expert", mapping_.expert, "moe.experts",
+                  moe ? experts.experts : 0, Key::kExpert);
+    check_divides("parallel.expert_tensor", mapping_.expert_tensor, "moe.ffn",
+                  moe ? experts.ffn : 0, Key::kExpertTensor);
+    check_divides("parallel.tensor", mapping_.tensor, "moe.shared_ffn",
+                  moe ? experts.shared_ffn : 0, Key::kTensor);
+    check_divides("parallel.tensor", mapping_.tensor, "model.ffn",
+                  config_.has_dense_layers() ? config_.ffn : 0, Key::kTensor);
   }
-  if (config.has_moe_layers() && config.moe.shared_ffn > 0) {
-    require_divides("parallel.tensor", mapping.tensor, "moe.shared_ffn",
-                    config.moe.shared_ffn);
-  }
-  if (config.has_dense_layers()) {
-    require_divides("parallel.tensor", mapping.tensor, "model.ffn", config.ffn);
-  }
-}
 
-void validate_layout(const ModelConfig& config, const Mapping& mapping) {
-  const std::vector<std::int64_t>& layout = mapping.layout;
-  PLEAT_REQUIRE(
-      static_cast<std::int64_t>(layout.size()) == mapping.virtual_stages(), InputError,
-      "PL0623",
-      "parallel.layout has {} entries, but parallel.pipeline * parallel.chunks = {} "
-      "virtual stages\nHINT: one number of layers for each, or leave it out.",
-      layout.size(), mapping.virtual_stages());
-  const std::int64_t sum = std::accumulate(layout.begin(), layout.end(), std::int64_t{0});
-  const bool negative =
-      std::any_of(layout.begin(), layout.end(), [](std::int64_t n) { return n < 0; });
-  PLEAT_REQUIRE(
-      !negative && sum == config.layers, InputError, "PL0623",
-      "parallel.layout = [{}] holds {} layers, the model has model.layers = {}\n"
-      "HINT: numbers of at least 0 whose sum is {}, or leave it out.",
-      fmt::join(layout, ", "), sum, config.layers, config.layers);
-}
+  /// comm::GridShape complains of it; here it limits what is offered.
+  void check_ranks() {
+    const std::int64_t ranks = choice_.ranks;
+    const std::int64_t attention = mapping_.pipeline * mapping_.context * mapping_.tensor;
+    const std::int64_t experts =
+        mapping_.pipeline * mapping_.expert * mapping_.expert_tensor;
+    const auto what = [&] {
+      return fmt::format("the degrees do not fill {} ranks", ranks);
+    };
+    rule(ranks % attention == 0, "PL0802", what,
+         {Key::kTensor, Key::kContext, Key::kPipeline});
+    rule(ranks % experts == 0, "PL0802", what,
+         {Key::kExpert, Key::kExpertTensor, Key::kPipeline});
+  }
 
-void validate_stages(const ModelConfig& config, const Mapping& mapping) {
-  if (!mapping.layout.empty()) return validate_layout(config, mapping);
-  PLEAT_REQUIRE(
-      mapping.virtual_stages() <= config.layers, InputError, "PL0622",
-      "parallel.pipeline = {} with parallel.chunks = {} makes {} virtual stages, but "
-      "model.layers = {}\nHINT: at most {} stages with these chunks; only an explicit "
-      "parallel.layout may leave a stage empty.",
-      mapping.pipeline, mapping.chunks, mapping.virtual_stages(), config.layers,
-      std::max<std::int64_t>(1, config.layers / mapping.chunks));
-}
+  const ModelConfig& config_;
+  const Choice& choice_;
+  const Mapping& mapping_;
+  int rule_ = 0;
+  Found found_;
+};
 
 }  // namespace
 
+std::optional<Fault> first_fault(const ModelConfig& config, const Choice& choice) {
+  return Rules(config, choice).first_fault();
+}
+
+bool is_legal(const ModelConfig& config, const Batch& batch, const Mapping& mapping,
+              std::int64_t ranks) {
+  return !first_fault(config, {mapping, batch, ranks});
+}
+
 void validate_mapping(const ModelConfig& config, const Batch& batch,
-                      const Mapping& mapping) {
-  validate_stages(config, mapping);
-  validate_heads(config, mapping.tensor);
-  validate_sequence(batch.sequence, mapping);
-  validate_feed_forward(config, mapping);
-  require_divides("batch.micro", batch.micro, "batch.global", batch.global);
+                      const Mapping& mapping, std::int64_t ranks) {
+  const Choice choice{mapping, batch, ranks};
+  const std::optional<Fault> fault = first_fault(config, choice);
+  if (!fault || std::string_view(fault->id) == "PL0802") return;
+  throw InputError(fault->id, fmt::format("{}\n{}", fault->what,
+                                          legal_choices(config, choice, *fault)));
 }
 
 }  // namespace pleat::plan

@@ -45,12 +45,7 @@ bool fits_model(const RunConfig& config, const comm::Degrees& degrees) {
   mapping.tensor = degrees.tensor;
   mapping.expert = degrees.expert;
   mapping.expert_tensor = degrees.expert_tensor;
-  try {
-    plan::validate_mapping(config.model, batch_of(config), mapping);
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
+  return plan::is_legal(config.model, batch_of(config), mapping);
 }
 
 std::int64_t scalar_bytes(Precision precision) {
@@ -76,7 +71,8 @@ plan::Mapping mapping_of(const RunConfig& config) {
           .expert = parallel.expert,
           .expert_tensor = parallel.expert_tensor,
           .chunks = parallel.chunks,
-          .layout = parallel.layout};
+          .layout = parallel.layout,
+          .schedule = parallel.schedule};
 }
 
 plan::Mapping mapping_of(const RunConfig& config, const comm::GridShape& grid) {
@@ -93,11 +89,11 @@ comm::Degrees degrees_of(const RunConfig& config) {
 }
 
 comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks) {
-  const comm::GridShape grid(
+  comm::require_degrees(degrees_of(config), ranks);
+  plan::validate_mapping(config.model, batch_of(config), mapping_of(config), ranks);
+  return comm::GridShape(
       degrees_of(config), ranks,
       [&](const comm::Degrees& other) { return fits_model(config, other); });
-  plan::validate_mapping(config.model, batch_of(config), mapping_of(config, grid));
-  return grid;
 }
 
 comm::Grid make_grid(const RunConfig& config, MPI_Comm world, std::int64_t ranks) {

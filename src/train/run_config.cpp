@@ -43,7 +43,8 @@ std::string find_checkpoint(const std::string& path) {
 }
 
 RunConfig load_run_config(const std::string& path,
-                          const std::vector<std::string>& overrides) {
+                          const std::vector<std::string>& overrides,
+                          std::optional<std::int64_t> ranks) {
   // 1. The deck, each value checked by itself.
   DeckFields fields;
   const io::DeckKeys keys = declare_deck_keys(fields);
@@ -56,7 +57,7 @@ RunConfig load_run_config(const std::string& path,
   find_files(deck, fields.config);
 
   // 3. All values together.
-  check_consistency(deck, fields.config);
+  check_consistency(deck, fields.config, ranks);
 
   fields.config.resolved_deck = kResolvedHeader + io::write_deck(keys);
   return fields.config;

@@ -122,10 +122,11 @@ void check_interruptions(const io::Deck& deck, const RunConfig& config) {
 
 }  // namespace
 
-void check_consistency(const io::Deck& deck, const RunConfig& config) {
+void check_consistency(const io::Deck& deck, const RunConfig& config,
+                       std::optional<std::int64_t> ranks) {
   check_name(deck, config.run.name);
   check_batch(deck, config.batch);
-  check_parallel(deck, config);
+  check_parallel(deck, config, ranks);
   check_optimizer(deck, config);
   check_divisors(deck, config);
   check_data(deck, config);

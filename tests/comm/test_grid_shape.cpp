@@ -147,7 +147,7 @@ TEST(GridShape, NamesTheBrokenRuleAndTheNearestChoices) {
   EXPECT_THAT(attention, HasSubstr("PL0802"));
   EXPECT_THAT(attention, HasSubstr("attention layers does not fill 12 ranks"));
   EXPECT_THAT(attention, HasSubstr("multiple of 8"));
-  EXPECT_THAT(attention, HasSubstr("8 or 16 ranks"));
+  EXPECT_THAT(attention, HasSubstr("are 8 ranks, or 16 ranks, or "));
   EXPECT_THAT(attention, HasSubstr("parallel.tensor = 3"));
 
   const std::string moe = message_of({.expert = 8}, 6);

@@ -49,13 +49,19 @@ bool fills_stages(std::int64_t layers, const train::ParallelSection& p) {
          std::accumulate(p.layout.begin(), p.layout.end(), std::int64_t{0}) == layers;
 }
 
+/// Several chunks are interleaved over several stages, and only they are.
+bool suits_schedule(const train::ParallelSection& p) {
+  const bool interleaved = p.schedule == plan::PipelineSchedule::kInterleaved;
+  return interleaved == (p.chunks > 1) && (!interleaved || p.pipeline > 1);
+}
+
 }  // namespace
 
 bool is_legal(const train::RunConfig& config, std::int64_t ranks) {
   const train::ParallelSection& p = config.parallel;
   return fills_both_grids(p, ranks) && cuts_heads(config.model, p.tensor) &&
          cuts_sequence(config) && cuts_feed_forwards(config.model, p) &&
-         fills_stages(config.model.layers, p) &&
+         fills_stages(config.model.layers, p) && suits_schedule(p) &&
          divides(config.batch.micro, config.batch.global);
 }
 

@@ -154,7 +154,11 @@ TEST(Legality, OfStagesAndLayouts) {
         config.parallel.pipeline = pipeline;
         config.parallel.chunks = chunks;
         config.parallel.layout = layout;
-        ASSERT_NO_FATAL_FAILURE(expect_agreement(config, pipeline, tried));
+        for (const auto schedule : {plan::PipelineSchedule::kOneForwardOneBackward,
+                                    plan::PipelineSchedule::kInterleaved}) {
+          config.parallel.schedule = schedule;
+          ASSERT_NO_FATAL_FAILURE(expect_agreement(config, pipeline, tried));
+        }
       }
     }
   }

@@ -153,10 +153,13 @@ TEST_F(Check, EachStageHasItsMemory) {
 }
 
 TEST_F(Check, IllegalMappingsNameTheNearestLegalOnes) {
-  const Outcome outcome = pleat("check " + deck_ + " --ranks 3 parallel.tensor=3");
+  const Outcome outcome = pleat("check " + deck_ + " --ranks 4 parallel.tensor=3");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.text,
-              AllOf(HasSubstr("PL0610"), HasSubstr("degrees that do are 2 and 4")));
+              AllOf(HasSubstr("PL0610"), HasSubstr("parallel.tensor = 2, or "
+                                                   "parallel.tensor = 4.")));
+  EXPECT_THAT(pleat("check " + deck_ + " --ranks 3 parallel.tensor=3").text,
+              HasSubstr("the nearest legal choice is parallel.tensor = 1."));
 }
 
 TEST_F(Check, NeedsExactlyOneOfDeckAndPreset) {

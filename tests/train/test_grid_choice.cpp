@@ -105,6 +105,7 @@ TEST(GridChoice, StagesHoldWhatTheScheduleSays) {
 TEST(GridChoice, InterleavedStagesHoldTheFirstChunkLongest) {
   RunConfig config = run_config();
   config.parallel.pipeline = 2;
+  config.parallel.schedule = plan::PipelineSchedule::kInterleaved;
   config.parallel.chunks = 2;
   const comm::GridShape grid = grid_shape_of(config, 2);
   // Stage 0 has gone forward through four passes, and one more, when the first gradient

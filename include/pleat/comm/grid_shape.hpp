@@ -34,6 +34,9 @@ struct Degrees {
 /// \throws InputError PL0801 (degree out of range)
 std::int64_t fewest_ranks(const Degrees& degrees);
 
+/// \brief Checks each number by itself. \throws InputError PL0801
+void require_degrees(const Degrees& degrees, std::int64_t ranks);
+
 class GridShape {
  public:
   /// \brief Both grids over `ranks` ranks.

@@ -5,11 +5,14 @@
 /// \brief How a model is cut over the axes of the process grids.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "pleat/plan/model_config.hpp"
 
 namespace pleat::plan {
+
+enum class PipelineSchedule { kOneForwardOneBackward, kInterleaved };
 
 /// \brief Degrees of all axes, 1 where nothing is cut, and how the layers lie on the
 /// stages.
@@ -24,6 +27,8 @@ struct Mapping {
   std::int64_t chunks = 1;  ///< of the model on each stage
   std::vector<std::int64_t> layout =
       {};  ///< layers of each virtual stage; empty: balanced
+  /// Which number of chunks and stages it allows; none: any.
+  std::optional<PipelineSchedule> schedule = {};
 
   std::int64_t virtual_stages() const { return pipeline * chunks; }
 };
@@ -38,8 +43,6 @@ enum class ContextExchange {
   kRing,  ///< neighbour to neighbour, attention to one piece during the next one's way
   kAllGather  ///< all at once
 };
-
-enum class PipelineSchedule { kOneForwardOneBackward, kInterleaved };
 
 /// \brief What is split over the ranks that sum a gradient.
 enum class Sharding {
@@ -56,10 +59,20 @@ struct Batch {
 
 /// \brief Checks that every axis divides what it cuts and that the layers fill the
 /// stages. That the degrees fill the ranks is comm::GridShape's part. The vocabulary may
-/// have any size, and a step any number of micro-batches. \throws InputError PL0610 (a
-/// degree does not divide; names the nearest that do), PL0622 (more
-///   virtual stages than layers), PL0623 (the layout does not fit)
+/// have any size, and a step any number of micro-batches.
+///
+/// The message ends with the nearest legal choices: other values of the keys that the
+/// broken rule speaks of, each of which is_legal() accepts in place of what the mapping
+/// has; where no single one suffices, several that do together. \param ranks  that the
+/// choices must fill; 0: any number \throws InputError PL0209 (schedule and chunks),
+/// PL0610 (a degree does not divide), PL0622 (more virtual stages than layers), PL0623
+/// (the layout does not fit)
 void validate_mapping(const ModelConfig& config, const Batch& batch,
-                      const Mapping& mapping);
+                      const Mapping& mapping, std::int64_t ranks = 0);
+
+/// \brief Whether validate_mapping() accepts it and both grids fill the ranks.
+/// \param ranks  0: any number
+bool is_legal(const ModelConfig& config, const Batch& batch, const Mapping& mapping,
+              std::int64_t ranks = 0);
 
 }  // namespace pleat::plan

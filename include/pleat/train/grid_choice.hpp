@@ -22,8 +22,9 @@ namespace pleat::train {
 /// \brief What [parallel] sets; data and expert data follow from the rank count.
 comm::Degrees degrees_of(const RunConfig& config);
 
-/// \brief Both grids of a run. Checks that they fill the ranks and that every axis
-/// divides what it cuts. \throws InputError PL0801, PL0802, PL0610, PL0622, PL0623
+/// \brief Both grids of a run. Checks that every axis divides what it cuts and that the grids
+/// fill the ranks; what a message offers instead is legal on these ranks.
+/// \throws InputError PL0801, PL0802, PL0209, PL0610, PL0622, PL0623
 comm::GridShape grid_shape_of(const RunConfig& config, std::int64_t ranks);
 
 /// \brief The grids of a run over all ranks of `world`. Collective. \throws InputError as

@@ -120,7 +120,10 @@ struct RunConfig {
 
 /// \brief Reads, checks and resolves a deck.
 /// \param overrides  "section.key=value" from the command line
-/// \throws InputError PL02xx (deck), PL06xx (model shape), with file, line, key and expectation
-RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
+/// \param ranks  that the mapping has to fill, where they are known
+/// \throws InputError PL02xx (deck), PL06xx (model shape), PL08xx (ranks), with file, line, key
+/// and expectation
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
+                          std::optional<std::int64_t> ranks = {});
 
 }  // namespace pleat::train
