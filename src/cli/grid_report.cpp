@@ -96,30 +96,34 @@ struct Exchange {
   std::string what;
 };
 
+/// Those of a group of ranks whose placement is wanted.
+template <class Wanted>
+std::vector<std::int64_t> ranks_with(const train::RunConfig& config,
+                                     const comm::GridShape& grid,
+                                     const std::vector<std::int64_t>& group,
+                                     const Wanted& wanted) {
+  std::vector<std::int64_t> ranks;
+  for (const std::int64_t other : group) {
+    if (wanted(train::placement_of(config, grid, other))) ranks.push_back(other);
+  }
+  return ranks;
+}
+
 /// The tensor ranks with the same kv heads, where there are fewer heads than ranks.
 std::vector<std::int64_t> kv_copies(const train::RunConfig& config,
                                     const comm::GridShape& grid, std::int64_t rank) {
-  if (config.model.kv_heads >= grid.degree(Axis::kTensor)) return {rank};
-  std::vector<std::int64_t> ranks;
-  const std::int64_t own = train::placement_of(config, grid, rank).kv_heads.first;
-  for (const std::int64_t other : grid.group(rank, {Axis::kTensor})) {
-    if (train::placement_of(config, grid, other).kv_heads.first == own)
-      ranks.push_back(other);
-  }
-  return ranks;
+  const auto own = train::placement_of(config, grid, rank).kv_copy_group();
+  if (!own) return {};
+  return ranks_with(config, grid, grid.group(rank, {Axis::kTensor}),
+                    [&](const model::Placement& p) { return p.kv_copy_group() == own; });
 }
 
 /// The ends of the pipeline, which both hold a tied embedding.
 std::vector<std::int64_t> tied_ends(const train::RunConfig& config,
                                     const comm::GridShape& grid, std::int64_t rank) {
-  std::vector<std::int64_t> ends;
-  if (!config.model.tied) return ends;
-  for (const std::int64_t other : grid.group(rank, {Axis::kPipeline})) {
-    const model::Placement p = train::placement_of(config, grid, other);
-    if (p.has_embedding || p.has_head) ends.push_back(other);
-  }
-  const bool belongs = std::find(ends.begin(), ends.end(), rank) != ends.end();
-  return belongs ? ends : std::vector<std::int64_t>{};
+  if (!train::placement_of(config, grid, rank).shares_tied_matrix()) return {};
+  return ranks_with(config, grid, grid.group(rank, {Axis::kPipeline}),
+                    [](const model::Placement& p) { return p.shares_tied_matrix(); });
 }
 
 std::vector<Exchange> attention_exchanges(const train::RunConfig& config,

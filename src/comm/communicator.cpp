@@ -65,11 +65,12 @@ void Communicator::barrier() {
 std::unique_ptr<Communicator> Communicator::split(int colour, const std::string& label) {
   if (size_ == 1) return make_self_communicator(label);
   const WaitScope scope(*waiting_, "split");
-  auto group = adopt_mpi_communicator(
+  std::unique_ptr<Communicator> part = adopt_mpi_communicator(
       host_->split(colour), label,
       {.kind = device_ ? BackendKind::kNccl : BackendKind::kMpi, .messages = false});
-  group->overlaps_ = overlaps_;
-  return group;
+  part->overlaps_ = overlaps_;
+  if (part->size() > 1) parts_.push_back({label, part->traffic_});
+  return part;
 }
 
 void Communicator::check_total(Counts counts, std::size_t whole) const {
@@ -92,7 +93,7 @@ std::int64_t Communicator::checked_offset(Counts counts, std::size_t part,
 }
 
 void Communicator::count_traffic(Exchange exchange, double bytes) {
-  Traffic::Entry& entry = traffic_.entries[static_cast<std::size_t>(exchange)];
+  Traffic::Entry& entry = traffic_->entries[static_cast<std::size_t>(exchange)];
   ++entry.calls;
   entry.bytes += bytes;
 }

@@ -121,6 +121,18 @@ std::vector<std::pair<std::string, Traffic>> Grid::traffic() const {
   std::vector<std::pair<std::string, Traffic>> traffic;
   for (const auto& group : groups_)
     traffic.emplace_back(group->label(), group->traffic());
+  for (const auto& group : groups_) {
+    for (const Communicator::Part& part : group->parts()) {
+      const auto same =
+          std::find_if(traffic.begin() + kGroups, traffic.end(),
+                       [&](const auto& other) { return other.first == part.label; });
+      if (same == traffic.end()) {
+        traffic.emplace_back(part.label, *part.traffic);
+      } else {
+        same->second += *part.traffic;
+      }
+    }
+  }
   return traffic;
 }
 

@@ -53,6 +53,11 @@ Slice slice_of(std::int64_t n, std::int64_t parts, std::int64_t index) {
   return {first, std::min(n, first + size) - first};
 }
 
+std::optional<int> Placement::kv_copy_group() const {
+  if (kv_replicas == 1) return std::nullopt;
+  return static_cast<int>(kv_heads.first);
+}
+
 bool Placement::has_layer(std::int64_t layer) const {
   return std::any_of(chunks.begin(), chunks.end(), [&](const Slice& chunk) {
     return layer >= chunk.first && layer < chunk.end();

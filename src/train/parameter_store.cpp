@@ -53,14 +53,13 @@ ParameterStore<T>::ParameterStore(const model::Placement& placement, const comm:
     shard_size_ += bucket.shard_size();
   }
   const std::int64_t stages = grid.degree(Axis::kPipeline);
-  if (placement.whole.kv_heads < grid.degree(Axis::kTensor)) {
-    const auto colour = static_cast<int>(placement.kv_heads.first);
-    kv_copies_ = grid.group(GroupName::kTensor).split(colour, "kv copies");
+  if (const std::optional<int> copies = placement.kv_copy_group()) {
+    kv_copies_ = grid.group(GroupName::kTensor).split(*copies, "kv copies");
   }
   if (placement.whole.tied && stages > 1) {
-    const bool end = placement.has_embedding || placement.has_head;
-    tied_ = grid.group(GroupName::kPipeline).split(end ? 0 : 1, "tied embedding");
-    if (!end) tied_.reset();
+    const bool shares = placement.shares_tied_matrix();
+    tied_ = grid.group(GroupName::kPipeline).split(shares ? 0 : 1, "tied embedding");
+    if (!shares) tied_.reset();
   }
   make_buffers();
   weight_views_ = model::bind_tensors<T>(placement_, unit_weights_);

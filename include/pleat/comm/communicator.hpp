@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <mpi.h>
 
@@ -31,8 +32,8 @@ class HostBackend;
 
 /// \brief A group of ranks.
 ///
-/// Every member function but rank(), size(), label(), traffic() and exchange_under_way()
-/// is collective: all members call it, in the same order, except send() and receive(),
+/// Every member function but rank(), size(), label(), traffic(), parts() and
+/// exchange_under_way() is collective: all members call it, in the same order, except send() and receive(),
 /// which pair up. Sums are formed in the same order each time and have the same bits on
 /// every member.
 ///
@@ -81,7 +82,13 @@ class Communicator {
   /// \brief Members of one colour form a group, in the order of their ranks here.
   std::unique_ptr<Communicator> split(int colour, const std::string& label);
   /// \brief What this rank has sent through this object so far.
-  const Traffic& traffic() const { return traffic_; }
+  const Traffic& traffic() const { return *traffic_; }
+  /// \brief A group that split() cut out of this one: what it has sent, also when it is gone.
+  struct Part {
+    std::string label;
+    std::shared_ptr<const Traffic> traffic;
+  };
+  const std::vector<Part>& parts() const { return parts_; }
   /// \brief How long the host has waited for exchanges through this object so far.
   double waited_seconds() const { return waiting_->seconds(); }
   /// \brief From now on start_ variants and receive() return when the exchange has
@@ -201,8 +208,9 @@ class Communicator {
   std::string label_;
   int rank_;
   int size_;
-  Traffic traffic_;
   bool overlaps_ = true;
+  std::shared_ptr<Traffic> traffic_ = std::make_shared<Traffic>();
+  std::vector<Part> parts_;
   /// Shared with exchanges under way, which may outlive this object.
   std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
   std::unique_ptr<detail::HostBackend> host_;

@@ -69,7 +69,7 @@ class Grid {
     return *groups_[static_cast<std::size_t>(name)];
   }
   /// \brief What this rank has sent through each group, by label, in the order of
-  /// GroupName.
+  /// GroupName; then through those that were split off them, alike labels together.
   std::vector<std::pair<std::string, Traffic>> traffic() const;
   /// \brief How long the host of this rank has waited for the exchanges of each group so
   /// far, by label, in the order of GroupName.

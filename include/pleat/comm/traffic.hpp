@@ -48,6 +48,13 @@ struct Traffic {
   const Entry& of(Exchange exchange) const {
     return entries[static_cast<std::size_t>(exchange)];
   }
+  Traffic& operator+=(const Traffic& other) {
+    for (std::size_t e = 0; e < kExchanges; ++e) {
+      entries[e].calls += other.entries[e].calls;
+      entries[e].bytes += other.entries[e].bytes;
+    }
+    return *this;
+  }
 };
 
 }  // namespace pleat::comm

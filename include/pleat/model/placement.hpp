@@ -6,6 +6,7 @@
 /// arithmetic on the two grids.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "pleat/comm/grid_shape.hpp"
@@ -51,6 +52,11 @@ struct Placement {
 
   /// Both, of one tied matrix, on different stages: the head is a copy of the embedding.
   bool has_tied_copy() const { return whole.tied && has_head && !has_embedding; }
+  /// \brief Which of the groups of tensor ranks that share key/value heads this rank is in;
+  /// none where no two ranks have the same. They sum the gradients of these heads.
+  std::optional<int> kv_copy_group() const;
+  /// \brief Whether another stage holds the same tied matrix: the two sum its gradient.
+  bool shares_tied_matrix() const { return whole.tied && has_embedding != has_head; }
   bool has_layer(std::int64_t layer) const;
   /// \brief Whether this is the first of the ranks that sum gradients of the group.
   bool is_first_of(tensor::Group group) const { return shard_index.of(group) == 0; }
