@@ -217,7 +217,7 @@ TEST_F(Check, PlannedMemoryIsWhatARunTakes) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own memory would be measured";
 #endif
-  const std::string wide = " model.hidden=256 moe.ffn=512 batch.global=8";
+  const std::string wide = " model.hidden=256 moe.ffn=512 batch.global=16";
   const std::pair<int, std::string> runs[] = {
       {1, " precision.recompute=none"},
       {1, " precision.recompute=selective"},
