@@ -69,7 +69,7 @@ std::unique_ptr<Communicator> Communicator::split(int colour, const std::string&
       host_->split(colour), label,
       {.kind = device_ ? BackendKind::kNccl : BackendKind::kMpi, .messages = false});
   part->overlaps_ = overlaps_;
-  if (part->size() > 1) parts_.push_back({label, part->traffic_});
+  if (part->size() > 1) parts_.push_back({label, part->traffic_, part->waiting_});
   return part;
 }
 

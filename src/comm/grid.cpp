@@ -76,6 +76,20 @@ class Cartesian {
   MPI_Comm handle_ = MPI_COMM_NULL;
 };
 
+/// What was measured of a group that split() made, after those of the grid; one line for
+/// all of a label.
+template <class Value>
+void add_part(const std::string& label, const Value& value,
+              std::vector<std::pair<std::string, Value>>& values) {
+  const auto same = std::find_if(values.begin() + kGroups, values.end(),
+                                 [&](const auto& other) { return other.first == label; });
+  if (same == values.end()) {
+    values.emplace_back(label, value);
+  } else {
+    same->second += value;
+  }
+}
+
 }  // namespace
 
 const char* group_name(GroupName group) { return axes_of(group).name; }
@@ -122,16 +136,8 @@ std::vector<std::pair<std::string, Traffic>> Grid::traffic() const {
   for (const auto& group : groups_)
     traffic.emplace_back(group->label(), group->traffic());
   for (const auto& group : groups_) {
-    for (const Communicator::Part& part : group->parts()) {
-      const auto same =
-          std::find_if(traffic.begin() + kGroups, traffic.end(),
-                       [&](const auto& other) { return other.first == part.label; });
-      if (same == traffic.end()) {
-        traffic.emplace_back(part.label, *part.traffic);
-      } else {
-        same->second += *part.traffic;
-      }
-    }
+    for (const Communicator::Part& part : group->parts())
+      add_part(part.label, *part.traffic, traffic);
   }
   return traffic;
 }
@@ -140,12 +146,16 @@ std::vector<std::pair<std::string, double>> Grid::waited() const {
   std::vector<std::pair<std::string, double>> waited;
   for (const auto& group : groups_)
     waited.emplace_back(group->label(), group->waited_seconds());
+  for (const auto& group : groups_) {
+    for (const Communicator::Part& part : group->parts())
+      add_part(part.label, part.waiting->seconds(), waited);
+  }
   return waited;
 }
 
 double Grid::waited_seconds() const {
   double sum = 0.0;
-  for (const auto& group : groups_) sum += group->waited_seconds();
+  for (const auto& [group, seconds] : waited()) sum += seconds;
   return sum;
 }
 

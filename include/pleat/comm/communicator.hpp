@@ -87,6 +87,7 @@ class Communicator {
   struct Part {
     std::string label;
     std::shared_ptr<const Traffic> traffic;
+    std::shared_ptr<const Waiting> waiting;
   };
   const std::vector<Part>& parts() const { return parts_; }
   /// \brief How long the host has waited for exchanges through this object so far.
