@@ -16,8 +16,9 @@ using comm::GroupName;
 using tensor::Bucket;
 using tensor::Range;
 
-/// The experts of one layer and what comes after them.
-constexpr std::size_t kReductionsUnderWay = 2;
+/// All of one layer: they go on during the backward pass of the next one, and none of them
+/// is waited for before that.
+constexpr std::size_t kReductionsUnderWay = tensor::kParameterGroups;
 
 /// From the first bucket of a unit to its last; empty where the rank lacks it.
 Range unit_range(const tensor::ParameterLayout& layout, std::int64_t unit) {
