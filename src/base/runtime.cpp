@@ -41,6 +41,10 @@ Failure current_failure() {
   }
 }
 
+bool is_out_of_memory(const Failure& failure) {
+  return failure.message.empty() || failure.message.starts_with("PL0102:");
+}
+
 /// Takes no memory: there may be none. \param ranks  of the job; 1: none is named
 void print_failure(const Failure& failure, int rank = 0, int ranks = 1) {
   const char* const message =
@@ -102,6 +106,10 @@ Runtime::Runtime(int& argc, char**& argv) {
   std::set_terminate(on_terminate);
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  // A failure of MPI is told as any other. Those of requests go to these two handlers,
+  // whatever communicator the requests are of.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
   Kokkos::InitializationSettings settings;
@@ -123,8 +131,9 @@ int Runtime::run(const std::function<int()>& work) const {
   } catch (...) {
     const Failure failure = current_failure();
     print_failure(failure);
-    // HDF5 crashes in MPI_Finalize when it holds a file whose last writes failed.
-    if (failure.exit_code == ExitCode::kInputOutput) {
+    // HDF5 crashes in MPI_Finalize when it holds a file whose last writes failed, and MPI
+    // has words of its own where it lacks memory.
+    if (failure.exit_code == ExitCode::kInputOutput || is_out_of_memory(failure)) {
       std::_Exit(static_cast<int>(failure.exit_code));
     }
     return static_cast<int>(failure.exit_code);

@@ -49,10 +49,10 @@ const char* setting(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// The number that the launcher gave this rank.
-const char* own_rank() {
+/// The number that the launcher gave this rank; 0 without a launcher.
+int own_rank() {
   const char* rank = setting("PMI_RANK");
-  return *rank != '\0' ? rank : setting("OMPI_COMM_WORLD_RANK");
+  return std::atoi(*rank != '\0' ? rank : setting("OMPI_COMM_WORLD_RANK"));
 }
 
 void fail(const char* how) {
@@ -72,7 +72,7 @@ extern "C" {
 void kokkosp_push_profile_region(const char* name) {
   static int entries = 0;
   if (std::strcmp(name, setting("PLEAT_TEST_PHASE")) != 0) return;
-  if (std::strcmp(own_rank(), setting("PLEAT_TEST_RANK")) != 0) return;
+  if (own_rank() != std::atoi(setting("PLEAT_TEST_RANK"))) return;
   if (++entries == std::atoi(setting("PLEAT_TEST_ENTRY"))) {
     fail(setting("PLEAT_TEST_FAILURE"));
   }

@@ -17,6 +17,7 @@
 namespace pleat::test {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -82,16 +83,18 @@ class FailingPhases : public ProgramTest, public testing::WithParamInterface<Pha
     write("deck.toml", kDeck);
   }
 
-  Outcome train(const Failure& failure) const {
-    const std::string launcher = fmt::format(
-        "timeout 30 '{}' -n {} env OMP_NUM_THREADS=1 LD_PRELOAD='{}:{}' "
-        "KOKKOS_TOOLS_LIBS='{}' PLEAT_TEST_RANK={} PLEAT_TEST_PHASE={} "
-        "PLEAT_TEST_ENTRY={} PLEAT_TEST_FAILURE={}",
-        PLEAT_MPIEXEC, kRanks, PLEAT_TEST_PRELOAD, PLEAT_FAILING_PHASE,
-        PLEAT_FAILING_PHASE, failure.rank, phase_name(failure.phase), failure.entry,
-        failure.kind);
+  Outcome train(const Failure& failure, int ranks = kRanks,
+                const std::string& overrides = "") const {
+    const std::string launcher =
+        ranks > 1 ? fmt::format("'{}' -n {} ", PLEAT_MPIEXEC, ranks) : "";
+    const std::string environment = fmt::format(
+        "timeout 30 {}env OMP_NUM_THREADS=1 LD_PRELOAD='{}:{}' KOKKOS_TOOLS_LIBS='{}' "
+        "PLEAT_TEST_RANK={} PLEAT_TEST_PHASE={} PLEAT_TEST_ENTRY={} "
+        "PLEAT_TEST_FAILURE={}",
+        launcher, PLEAT_TEST_PRELOAD, PLEAT_FAILING_PHASE, PLEAT_FAILING_PHASE,
+        failure.rank, phase_name(failure.phase), failure.entry, failure.kind);
     const auto start = std::chrono::steady_clock::now();
-    Outcome outcome{pleat("train deck.toml", launcher)};
+    Outcome outcome{pleat("train deck.toml " + overrides, environment)};
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return outcome;
@@ -111,15 +114,19 @@ class FailingPhases : public ProgramTest, public testing::WithParamInterface<Pha
         << outcome.output;
   }
 
-  /// One message, from the rank that failed, with the exit code.
-  void expect_told(const Failure& failure, const Outcome& outcome) const {
+  /// One message, with its exit code.
+  void expect_one_message(const Failure& failure, const Outcome& outcome) const {
     expect_over(failure, outcome);
     EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
     EXPECT_EQ(messages_in(outcome.output), 1) << outcome.output;
-    EXPECT_THAT(outcome.output,
-                HasSubstr(fmt::format("pleat: rank {} of {}: PL", failure.rank, kRanks)));
     EXPECT_THAT(outcome.output, Not(HasSubstr("Abort(")));
     EXPECT_THAT(outcome.output, Not(HasSubstr("terminate called")));
+  }
+  /// ... from the rank that failed.
+  void expect_told(const Failure& failure, const Outcome& outcome) const {
+    expect_one_message(failure, outcome);
+    EXPECT_THAT(outcome.output,
+                HasSubstr(fmt::format("pleat: rank {} of {}: PL", failure.rank, kRanks)));
   }
 };
 
@@ -143,16 +150,16 @@ TEST_P(FailingPhases, ExhaustedMemoryIsTold) {
   }
 }
 
-// Where only large blocks are refused, what fails are tensors, messages and, at the
-// latest, the buffers of the first checkpoint.
+// Where only large blocks are refused, what fails are tensors, buffers of MPI, which the
+// other side may be the first to find out, and at the latest those of a checkpoint.
 TEST_P(FailingPhases, RefusedTensorsAreTold) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer has an allocation of its own";
 #endif
   const Failure failure{GetParam(), rank_in(GetParam()), 1, "large"};
   const Outcome outcome = train(failure);
-  expect_told(failure, outcome);
-  EXPECT_THAT(outcome.output, HasSubstr("memory"));
+  expect_one_message(failure, outcome);
+  EXPECT_THAT(outcome.output, AnyOf(HasSubstr("PL0102: "), HasSubstr("PL0810: ")));
 }
 
 TEST_P(FailingPhases, AKilledRankIsTold) {
@@ -160,6 +167,21 @@ TEST_P(FailingPhases, AKilledRankIsTold) {
     const Outcome outcome = train(failure);
     expect_over(failure, outcome);
     EXPECT_EQ(count(outcome.output, "BAD TERMINATION"), 1) << outcome.output;
+  }
+}
+
+// Nobody else is there: the stack is unwound, and MPI is left as it should be.
+TEST_P(FailingPhases, OneRankByItselfTells) {
+  for (const char* kind : {"exception", "any", "large"}) {
+#if defined(__SANITIZE_ADDRESS__)
+    if (kind != std::string("exception")) continue;
+#endif
+    const Outcome outcome =
+        train({GetParam(), 0, 1, kind}, 1, "parallel.pipeline=1 parallel.expert=1");
+    EXPECT_LT(outcome.seconds, 10.0);
+    EXPECT_EQ(outcome.exit_code, 1) << kind << "\n" << outcome.output;
+    EXPECT_EQ(messages_in(outcome.output), 1) << kind << "\n" << outcome.output;
+    EXPECT_THAT(outcome.output, Not(HasSubstr("MPIDI")));
   }
 }
 
@@ -171,6 +193,25 @@ std::vector<Phase> all_phases() {
 
 INSTANTIATE_TEST_SUITE_P(Each, FailingPhases, testing::ValuesIn(all_phases()),
                          [](const auto& info) { return phase_name(info.param); });
+
+class FailingCheckpoint : public FailingPhases {};
+
+// What fails of its files all ranks agree on, and the run goes on; a lack of memory only
+// the rank knows that has it, and the others would wait for it.
+TEST_F(FailingCheckpoint, MemoryThatOneRankLacksEndsTheJob) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer has an allocation of its own";
+#endif
+  for (const char* asynchronous : {"true", "false"}) {
+    for (const int rank : {0, 3}) {
+      const Failure failure{Phase::kInputOutput, rank, 2, "large"};
+      const Outcome outcome =
+          train(failure, kRanks, std::string("checkpoint.asynchronous=") + asynchronous);
+      expect_told(failure, outcome);
+      EXPECT_THAT(outcome.output, HasSubstr("PL0102: out of memory"));
+    }
+  }
+}
 
 }  // namespace
 }  // namespace pleat::test
