@@ -6,11 +6,11 @@
 namespace pleat {
 namespace {
 
+/// \param detail  ": ..." or nothing
 Failure out_of_memory(const std::string& detail) {
-  return {ExitCode::kInternal,
-          "PL0102: out of memory" + detail +
-              "\nHINT: 'pleat check DECK' estimates the need; smaller batch.micro or "
-              "precision.recompute = \"full\" lower it."};
+  std::string text = kOutOfMemory;
+  text.insert(text.find('\n'), detail);
+  return {ExitCode::kInternal, text};
 }
 
 /// Kokkos tells of a failed allocation in a plain std::runtime_error.

@@ -32,14 +32,30 @@ constexpr int kMostStaggered = 12;
 /// The end of a process that cannot even end the job.
 constexpr unsigned kLastResortSeconds = 9;
 
-void print_failure(const std::string& place, const Failure& failure) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "pleat: %s%s\n", place.c_str(), failure.message.c_str());
-  std::fflush(stderr);
+/// The failure under way; PL0102 where there is no memory left to describe another.
+Failure current_failure() {
+  try {
+    return describe_failure(std::current_exception());
+  } catch (...) {
+    return {};
+  }
 }
 
-std::string place_of(int rank, int ranks) {
-  return ranks > 1 ? fmt::format("rank {} of {}: ", rank, ranks) : std::string();
+bool is_out_of_memory(const Failure& failure) {
+  return failure.message.empty() || failure.message.starts_with("PL0102:");
+}
+
+/// Takes no memory: there may be none. \param ranks  of the job; 1: none is named
+void print_failure(const Failure& failure, int rank = 0, int ranks = 1) {
+  const char* const message =
+      failure.message.empty() ? kOutOfMemory : failure.message.c_str();
+  std::fflush(stdout);
+  if (ranks > 1) {
+    std::fprintf(stderr, "pleat: rank %d of %d: %s\n", rank, ranks, message);
+  } else {
+    std::fprintf(stderr, "pleat: %s\n", message);
+  }
+  std::fflush(stderr);
 }
 
 /// MPI's own words about the abort would follow the message.
@@ -58,7 +74,7 @@ void silence_stderr() {
   if (rank > 0) {
     std::this_thread::sleep_for(kHeadStart + std::min(rank, kMostStaggered) * kStagger);
   }
-  print_failure(place_of(rank, ranks), failure);
+  print_failure(failure, rank, ranks);
   const int code = static_cast<int>(failure.exit_code);
   if (ranks > 1) {
     std::this_thread::sleep_for(kTimeToForward);
@@ -78,9 +94,9 @@ void silence_stderr() {
   int ended = 0;
   MPI_Initialized(&started);
   MPI_Finalized(&ended);
-  const Failure failure = describe_failure(std::current_exception());
+  const Failure failure = current_failure();
   if (started && !ended) end_job(failure);
-  print_failure("", failure);
+  print_failure(failure);
   std::_Exit(static_cast<int>(failure.exit_code));
 }
 
@@ -90,6 +106,10 @@ Runtime::Runtime(int& argc, char**& argv) {
   std::set_terminate(on_terminate);
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  // A failure of MPI is told as any other. Those of requests go to these two handlers,
+  // whatever communicator the requests are of.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
   Kokkos::InitializationSettings settings;
@@ -109,10 +129,11 @@ int Runtime::run(const std::function<int()>& work) const {
   try {
     return work();
   } catch (...) {
-    const Failure failure = describe_failure(std::current_exception());
-    print_failure("", failure);
-    // HDF5 crashes in MPI_Finalize when it holds a file whose last writes failed.
-    if (failure.exit_code == ExitCode::kInputOutput) {
+    const Failure failure = current_failure();
+    print_failure(failure);
+    // HDF5 crashes in MPI_Finalize when it holds a file whose last writes failed, and MPI
+    // has words of its own where it lacks memory.
+    if (failure.exit_code == ExitCode::kInputOutput || is_out_of_memory(failure)) {
       std::_Exit(static_cast<int>(failure.exit_code));
     }
     return static_cast<int>(failure.exit_code);

@@ -231,7 +231,7 @@ std::string stage_report(const train::RunConfig& config, const comm::GridShape& 
     const model::Placement p =
         train::placement_of(config, grid, stage * (grid.ranks() / stages));
     const std::int64_t depth = train::pipeline_depth(
-        train::pipeline_tasks(stages, stage, config.parallel.chunks, micro_batches));
+        stages, stage, config.parallel.chunks, micro_batches);
     text += fmt::format("  stage {:<3} layers {}{}{}; {} in flight\n", stage,
                         layer_list(p.chunks), p.has_embedding ? "; embedding" : "",
                         p.has_head ? "; head" : "", depth);

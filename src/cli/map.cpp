@@ -34,19 +34,22 @@ std::vector<std::int64_t> ranks_to_show(const MapOptions& options) {
 
 ExitCode run_map(const MapOptions& options, const Runtime& runtime) {
   if (runtime.rank() != 0) return ExitCode::kDone;
-  const train::RunConfig config =
+  train::RunConfig config =
       train::load_run_config(options.deck, options.overrides, options.ranks);
   const comm::GridShape grid = train::grid_shape_of(config, options.ranks);
+  // Worked out once: of many layers it takes long, and each rank's account looks at it.
+  config.parallel.layout = train::stage_layout(config);
   PLEAT_REQUIRE(options.rank < options.ranks, InputError, "PL0901",
                 "command line: --rank {}: expected 0 to {}", options.rank,
                 options.ranks - 1);
+  const std::string svg = options.svg.empty() ? "" : grid_svg(grid);
   std::string text = grid_summary(grid);
   if (grid.ranks() <= kMostDrawnRanks) text += grid_picture(grid);
   text += stage_report(config, grid);
   for (const std::int64_t rank : ranks_to_show(options))
     text += "\n" + rank_report(config, grid, rank);
   std::fputs(text.c_str(), stdout);
-  if (!options.svg.empty()) io::write_durably(options.svg, grid_svg(grid));
+  if (!options.svg.empty()) io::write_durably(options.svg, svg);
   return ExitCode::kDone;
 }
 

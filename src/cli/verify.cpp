@@ -29,8 +29,10 @@ void print_difference(const char* what, const train::Difference& difference) {
 }
 
 void print_report(const train::VerifyReport& report, double tolerance) {
-  fmt::print("  {:<22} {}\n", "first weights", report.same_start ? "equal, bit for bit" : "DIFFER");
-  fmt::print("  {:<22} {}\n", "samples", report.same_samples ? "equal" : "DIFFER");
+  fmt::print("  {:<22} {}; content hash {:016x}\n", "first weights",
+             report.same_start ? "equal, bit for bit" : "DIFFER", report.start_hash);
+  fmt::print("  {:<22} {}; content hash {:016x}\n", "samples",
+             report.same_samples ? "equal" : "DIFFER", report.samples_hash);
   fmt::print("  largest difference, relative to the largest element of each tensor:\n");
   print_difference("losses", report.loss);
   print_difference("gradient norm", report.gradient_norm);

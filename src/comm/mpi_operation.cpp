@@ -43,6 +43,17 @@ bool complete_within(MpiOperation& operation, std::chrono::milliseconds patience
   return false;
 }
 
+/// The error of the request that failed, where MPI tells only that one did.
+int code_of(int code, const std::vector<MPI_Status>& statuses) {
+  if (code != MPI_ERR_IN_STATUS) return code;
+  for (const MPI_Status& status : statuses) {
+    const bool failed =
+        status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING;
+    if (failed) return status.MPI_ERROR;
+  }
+  return code;
+}
+
 }  // namespace
 
 bool complete(const std::shared_ptr<MpiOperation>& operation) {
@@ -54,8 +65,9 @@ bool complete(const std::shared_ptr<MpiOperation>& operation) {
     return false;
   }
   op.statuses.resize(op.requests.size());
-  PLEAT_CHECK_MPI(MPI_Waitall(static_cast<int>(op.requests.size()), op.requests.data(),
-                              op.statuses.data()));
+  const auto count = static_cast<int>(op.requests.size());
+  PLEAT_CHECK_MPI(
+      code_of(MPI_Waitall(count, op.requests.data(), op.statuses.data()), op.statuses));
   return true;
 }
 

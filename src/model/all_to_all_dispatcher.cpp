@@ -6,6 +6,8 @@
 // Legend: T tokens of this rank, K experts per token, P ranks of ep*etp, E experts, L
 // experts of this rank, S rows that it sends, R rows at its experts, D hidden.
 
+#include <utility>
+
 #include "pleat/base/error.hpp"
 #include "row_exchange.hpp"
 
@@ -37,11 +39,11 @@ class AllToAllDispatcher : public Dispatcher<T> {
       kernels::pad_permutation(exec, index_TK, padded_rows_, permutation);
       record = padded_record_;
     } else {
-      const RowRoutes routes =
+      RowRoutes routes =
           exchange_.routes(exchange_counts(exec, tokens, permutation.offsets_E1));
       const auto offsets_L1 = saved.take<std::int64_t>(exchange_.local_experts() + 1);
       const auto sorted_R = saved.take<std::int64_t>(routes.rows());
-      fill_record(exec, routes, scratch, offsets_L1, sorted_R, record);
+      fill_record(exec, std::move(routes), scratch, offsets_L1, sorted_R, record);
     }
     record.permutation = permutation;
   }
@@ -91,15 +93,16 @@ class AllToAllDispatcher : public Dispatcher<T> {
  private:
   /// Sizes that hold for every micro-batch; only the permutation is missing.
   void make_padded_record() {
-    const RowRoutes routes = exchange_.routes(std::vector<std::int64_t>(
+    RowRoutes routes = exchange_.routes(std::vector<std::int64_t>(
         static_cast<std::size_t>(exchange_.ranks() * experts_), padded_rows_));
+    const DeviceView<std::int64_t, 1> offsets_L1("padded_offsets_L1",
+                                                 routes.offsets_L1.size());
+    const DeviceView<std::int64_t, 1> sorted_R("padded_sorted_R", routes.rows());
     Arena scratch("padded routes");
     const ExecSpace exec;
-    fill_record(
-        exec, routes, scratch,
-        DeviceView<std::int64_t, 1>("padded_offsets_L1", routes.offsets_L1.size()),
-        DeviceView<std::int64_t, 1>("padded_sorted_R", routes.rows()), padded_record_);
+    fill_record(exec, std::move(routes), scratch, offsets_L1, sorted_R, padded_record_);
     exec.fence("pleat::model::AllToAllDispatcher");
+    padded_record_.host_segments.clear();
   }
 
   /// counts_PE: how many rows each rank has for each expert. One message of E + 1
@@ -130,27 +133,27 @@ class AllToAllDispatcher : public Dispatcher<T> {
     return counts_PE;
   }
 
-  void fill_record(const ExecSpace& exec, const RowRoutes& routes, Arena& scratch,
+  /// The record keeps what the device copies from, so that the host need not wait.
+  void fill_record(const ExecSpace& exec, RowRoutes routes, Arena& scratch,
                    const DeviceView<std::int64_t, 1>& offsets_L1,
                    const DeviceView<std::int64_t, 1>& sorted_R,
                    DispatchRecord& record) const {
+    record.rows = routes.rows();
+    record.host_offsets = std::move(routes.offsets_L1);
+    record.host_segments = std::move(routes.segments_S3);
+    record.sent_rows = std::move(routes.sent_rows);
+    record.received_rows = std::move(routes.received_rows);
+    record.gathered_rows = std::move(routes.gathered_rows);
+    record.offsets_L1 = offsets_L1;
+    record.sorted_R = sorted_R;
     const ArenaScope scope(scratch);
     const auto segments_S3 = scratch.take<std::int64_t>(exchange_.segments(), 3);
     using Host = HostView<const std::int64_t, 1>;
     Kokkos::deep_copy(exec, flat(segments_S3),
-                      Host(routes.segments_S3.data(), routes.segments_S3.size()));
+                      Host(record.host_segments.data(), record.host_segments.size()));
     Kokkos::deep_copy(exec, offsets_L1,
-                      Host(routes.offsets_L1.data(), routes.offsets_L1.size()));
-    // The routes are gone after this call. Nothing else is under way.
-    exec.fence("pleat::model::AllToAllDispatcher::fill_record");
+                      Host(record.host_offsets.data(), record.host_offsets.size()));
     kernels::place_segments(exec, segments_S3, sorted_R);
-    record.host_offsets = routes.offsets_L1;
-    record.offsets_L1 = offsets_L1;
-    record.rows = routes.rows();
-    record.sent_rows = routes.sent_rows;
-    record.received_rows = routes.received_rows;
-    record.gathered_rows = routes.gathered_rows;
-    record.sorted_R = sorted_R;
   }
 
   comm::Communicator& group_;

@@ -9,33 +9,51 @@
 namespace pleat::plan {
 namespace {
 
-/// The largest part of a gradient that a rank owns of one sum, in elements.
-double largest_shard(const ModelConfig& config, const Mapping& map,
-                     const StageLoad& stage) {
+/// Elements of gradients that a rank owns of what several ranks sum.
+struct SummedShards {
+  double layer = 0.0;    ///< of the largest layer
+  double outside = 0.0;  ///< of embedding or head
+  double bucket = 0.0;   ///< the largest of one sum
+};
+
+SummedShards summed_shards(const ModelConfig& config, const Mapping& map,
+                           const StageLoad& stage) {
   const double dense_ranks = real(map.data * map.context);
-  const double expert_ranks = real(map.expert_data);
-  double shard = 0.0;
+  SummedShards shards;
   const auto summed = [&](double elements, double ranks) {
-    if (ranks > 1.0) shard = std::max(shard, elements / ranks);
+    if (ranks <= 1.0) return 0.0;
+    shards.bucket = std::max(shards.bucket, elements / ranks);
+    return elements / ranks;
   };
   for (const bool is_moe : {true, false}) {
     if (!holds(stage, is_moe)) continue;
     const LocalParameters layer = layer_parameters(config, map, is_moe);
-    summed(real(layer.dense), dense_ranks);
-    summed(real(layer.experts), expert_ranks);
+    const double of_layer =
+        summed(real(layer.dense), dense_ranks) +
+        summed(real(layer.replicated), dense_ranks * real(map.tensor)) +
+        summed(real(layer.experts), real(map.expert_data));
+    shards.layer = std::max(shards.layer, of_layer);
   }
   const std::int64_t rows = (config.vocab + map.tensor - 1) / map.tensor;
-  if (stage.embedding || stage.head) summed(real(rows * config.hidden), dense_ranks);
-  return std::min(shard, static_cast<double>(kLargestShard));
+  if (stage.embedding || stage.head) {
+    shards.outside = summed(real(rows * config.hidden), dense_ranks);
+  }
+  shards.bucket = std::min(shards.bucket, static_cast<double>(kLargestShard));
+  return shards;
 }
 
 /// What MPI holds of the gradients that it sums, and where the sums of sharded layers
 /// arrive.
 void add_reduction(const ModelConfig& config, const MemoryRequest& request,
                    const StageLoad& stage, MemoryUse& use) {
-  constexpr double kAtOnce = 2.0;
-  use.reduction =
-      kAtOnce * wide_bytes(request) * largest_shard(config, request.mapping, stage);
+  const SummedShards shards = summed_shards(config, request.mapping, stage);
+  double elements = 2.0 * shards.bucket;
+  if (request.sharding != Sharding::kParameters) {
+    // A layer is summed while the next one computes its gradients.
+    const double most = std::max(2.0 * static_cast<double>(kLargestShard), shards.layer);
+    elements = std::max(shards.layer, std::min(shards.outside, most));
+  }
+  use.reduction = wide_bytes(request) * elements;
 }
 
 }  // namespace

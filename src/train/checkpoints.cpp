@@ -96,6 +96,7 @@ class Checkpoints<T>::Writing {
   void fill() { writer_->write_alone(); }
   void seal();
   void attempt(const std::function<void()>& work);
+  void attempt_together(const std::function<void()>& work);
   void start(void (Writing::*work)());
 
   std::string folder_;
@@ -120,7 +121,7 @@ Checkpoints<T>::Writing::Writing(std::string folder, const io::CheckpointInfo& i
       step_(info.step),
       retention_{.newest = section.keep, .regular = section.every, .every = section.keep_every},
       is_first_(grid.rank() == 0) {
-  attempt([&] {
+  attempt_together([&] {
     writer_ = std::make_unique<io::CheckpointWriter>(
         path(), info, declarations(whole, io::kElementTypeOf<Master<T>>), grid.files(), section.hints);
   });
@@ -147,6 +148,19 @@ void Checkpoints<T>::Writing::attempt(const std::function<void()>& work) {
   end_ = Clock::now();
 }
 
+/// What fails of the files, all ranks have agreed on. Any other failure, such as a lack of
+/// memory, may be this rank's alone: the others wait for it, so it ends the job.
+template <class T>
+void Checkpoints<T>::Writing::attempt_together(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.exit_code() == ExitCode::kInternal) throw;
+    failure_ = std::current_exception();
+  }
+  end_ = Clock::now();
+}
+
 template <class T>
 void Checkpoints<T>::Writing::start(void (Writing::*work)()) {
   join();
@@ -159,7 +173,7 @@ void Checkpoints<T>::Writing::start(void (Writing::*work)()) {
 
 template <class T>
 void Checkpoints<T>::Writing::write() {
-  attempt([this] {
+  attempt_together([this] {
     writer_->write();
     writer_->agree(nullptr);
   });

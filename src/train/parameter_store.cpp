@@ -16,8 +16,22 @@ using comm::GroupName;
 using tensor::Bucket;
 using tensor::Range;
 
-/// Buckets: while one is summed, the next is there.
-constexpr std::size_t kReductionsUnderWay = 2;
+/// Elements of the shards whose sums are under way. Those of one layer go on during the
+/// backward pass of the next one, and none of them is waited for before that; where only
+/// embedding and head are summed, a bucket is while the next one starts.
+std::int64_t most_under_way(const model::Placement& placement,
+                            const tensor::ParameterLayout& layout,
+                            plan::Sharding sharding) {
+  std::vector<std::int64_t> of_unit(
+      static_cast<std::size_t>(units_of(placement.whole)), 0);
+  for (const Bucket& bucket : layout.buckets()) {
+    const bool starts = sharding == plan::Sharding::kOptimizer && bucket.shards > 1 &&
+                        is_layer(placement.whole, bucket.unit);
+    if (starts) of_unit[static_cast<std::size_t>(bucket.unit)] += bucket.shard_size();
+  }
+  return std::max(2 * tensor::ParameterLayout::kLargestShard,
+                  *std::max_element(of_unit.begin(), of_unit.end()));
+}
 
 /// From the first bucket of a unit to its last; empty where the rank lacks it.
 Range unit_range(const tensor::ParameterLayout& layout, std::int64_t unit) {
@@ -62,6 +76,7 @@ ParameterStore<T>::ParameterStore(const model::Placement& placement, const comm:
     if (!shares) tied_.reset();
   }
   make_buffers();
+  most_under_way_ = most_under_way(placement_, *layout_, sharding_);
   weight_views_ = model::bind_tensors<T>(placement_, unit_weights_);
   gradient_views_ = model::bind_tensors<G>(placement_, unit_gradients_);
   if (sharding_ == plan::Sharding::kParameters) {
@@ -253,14 +268,22 @@ template <class T>
 void ParameterStore<T>::reduce(std::size_t bucket) {
   const Bucket& b = layout_->buckets()[bucket];
   if (b.shards == 1) return;
-  // MPI holds a shard of each bucket that it sums, so only the last few may be under way.
-  if (pending_.size() == kReductionsUnderWay) {
-    pending_.front().wait();
-    pending_.pop_front();
+  // MPI holds a shard of each bucket that it sums, so not all of them may be under way.
+  while (!reductions_.empty() && under_way_ + b.shard_size() > most_under_way_) {
+    finish_first_reduction();
   }
   const tensor::FlatTensors<G>& gradients = unit_gradients_[static_cast<std::size_t>(b.unit)];
-  pending_.push_back(
-      group(b.group).start_reduce_scatter(gradients.part(b.range), gradient_shard(bucket)));
+  reductions_.push_back({group(b.group).start_reduce_scatter(gradients.part(b.range),
+                                                             gradient_shard(bucket)),
+                         b.shard_size()});
+  under_way_ += b.shard_size();
+}
+
+template <class T>
+void ParameterStore<T>::finish_first_reduction() {
+  reductions_.front().pending.wait();
+  under_way_ -= reductions_.front().elements;
+  reductions_.pop_front();
 }
 
 /// The gradients of a sharded layer in the working buffer are added to the shard.
@@ -308,8 +331,7 @@ void ParameterStore<T>::sum_tied_embedding() {
 template <class T>
 void ParameterStore<T>::finish_reduction(const ExecSpace& exec) {
   sum_tied_embedding();
-  for (comm::Pending& pending : pending_) pending.wait();
-  pending_.clear();
+  while (!reductions_.empty()) finish_first_reduction();
   exec.fence("pleat::train::ParameterStore::finish_reduction");
 }
 
@@ -329,14 +351,14 @@ void ParameterStore<T>::gather_weights() {
   working_unit_ = -1;
   round_masters();
   const auto& buckets = layout_->buckets();
+  std::vector<comm::Pending> gathers;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (buckets[b].shards == 1 || is_sharded(buckets[b].unit)) continue;
     const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
-    pending_.push_back(group(buckets[b].group)
-                           .start_all_gather(model_shard(b), weights.part(buckets[b].range)));
+    gathers.push_back(group(buckets[b].group)
+                          .start_all_gather(model_shard(b), weights.part(buckets[b].range)));
   }
-  for (comm::Pending& pending : pending_) pending.wait();
-  pending_.clear();
+  for (comm::Pending& pending : gathers) pending.wait();
 }
 
 template <class T>

@@ -65,4 +65,12 @@ std::int64_t pipeline_depth(const std::vector<PipelineTask>& tasks) {
   return most;
 }
 
+// Two groups of micro-batches hold more forwards than a warm-up; behind it a stage holds no
+// more than at its end.
+std::int64_t pipeline_depth(std::int64_t stages, std::int64_t stage, std::int64_t chunks,
+                            std::int64_t micro_batches) {
+  return pipeline_depth(
+      pipeline_tasks(stages, stage, chunks, std::min(micro_batches, 2 * stages)));
+}
+
 }  // namespace pleat::train

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <span>
 
 #include "pleat/base/error.hpp"
 #include "pleat/comm/text.hpp"
@@ -76,6 +77,33 @@ double parameter_difference(const ParameterSpec& parameter, const Host& local,
 
 void enlarge(Difference& worst, const Difference& other) {
   if (other.relative > worst.relative) worst = other;
+}
+
+/// The checksum of each tensor of the whole model, or the part of it that this rank writes
+/// to files: those of all ranks add up to the whole.
+std::vector<std::int64_t> tensor_checksums(const tensor::FlatTensors<double>& tensors,
+                                           const tensor::ParameterLayout& whole) {
+  std::vector<std::int64_t> sums;
+  for (const ParameterSpec& global : whole.parameters()) {
+    sums.push_back(0);
+    if (!tensors.layout().contains(global.name)) continue;
+    const ParameterSpec& parameter = tensors.layout().at(global.name);
+    if (!parameter.written) continue;
+    const Host host = host_copy(tensors.flat(parameter));
+    sums.back() = static_cast<std::int64_t>(io::box_checksum(
+        io::ElementType::kF64, std::as_bytes(std::span(host.data(), host.size())),
+        parameter.global_shape, parameter.local_offset, parameter.local_shape));
+  }
+  return sums;
+}
+
+/// Of numbers in their order.
+std::uint64_t hash_of(std::span<const std::int64_t> numbers) {
+  std::uint64_t hash = 0;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    hash += io::checksum_term(i, static_cast<std::uint64_t>(numbers[i]));
+  }
+  return hash;
 }
 
 std::uint64_t bits_checksum(const tensor::FlatTensors<double>& tensors) {
@@ -153,6 +181,15 @@ void Reference::share() {
   for (const Tensors& gradients : gradients_) ranks_->broadcast(gradients.flat(), 0);
   ranks_->broadcast(DeviceView<double, 1>(losses_S5_.data(), losses_S5_.size()), 0);
   ranks_->broadcast(samples_S_, 0);
+  start_hash_ = hash_of(tensor_checksums(start_, *layout_));
+}
+
+/// The same number as of the reference's weights where all ranks together hold the same.
+std::uint64_t Reference::content_hash(const Tensors& local) const {
+  std::vector<std::int64_t> sums = tensor_checksums(local, *layout_);
+  ranks_->all_reduce(HostView<std::int64_t, 1>(sums.data(), sums.size()),
+                     comm::Reduction::kSum);
+  return hash_of(sums);
 }
 
 Difference Reference::difference(const Tensors& local, const Tensors& whole,
@@ -189,9 +226,11 @@ VerifyReport Reference::compare(const RunConfig& config, const io::TokenData& da
   const auto samples =
       Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), samples_S_);
   VerifyReport report;
-  report.same_start =
-      worst_of_ranks(difference(engine.store().whole_weights(), start_, "")).relative == 0.0;
-  report.same_samples = true;
+  const Tensors start = engine.store().whole_weights();
+  report.start_hash = content_hash(start);
+  report.same_start = report.start_hash == start_hash_ &&
+                      worst_of_ranks(difference(start, start_, "")).relative == 0.0;
+  std::vector<std::int64_t> step_samples;
   Difference gradients;
   constexpr const char* kNames[] = {"loss", "loss_ce", "loss_aux", "loss_z", "grad_norm"};
   for (std::int64_t s = 0; s < steps_; ++s) {
@@ -207,11 +246,13 @@ VerifyReport Reference::compare(const RunConfig& config, const io::TokenData& da
       report.fingerprint += io::checksum_term(static_cast<std::uint64_t>(s * kLosses + i),
                                               std::bit_cast<std::uint64_t>(value));
     }
-    report.same_samples = report.same_samples && engine.samples_checksum() == samples(s);
+    step_samples.push_back(engine.samples_checksum());
     enlarge(gradients, difference(engine.store().whole_gradients(),
                                   gradients_[static_cast<std::size_t>(s)],
                                   fmt::format("step {},", s + 1)));
   }
+  report.samples_hash = hash_of(step_samples);
+  report.same_samples = std::equal(step_samples.begin(), step_samples.end(), samples.data());
   const Tensors weights = engine.store().whole_weights();
   report.gradients = worst_of_ranks(gradients);
   report.weights = worst_of_ranks(difference(weights, end_, ""));

@@ -37,7 +37,7 @@ enum class Routing {
   kNothing,      ///< all, on every rank
   kBalanced      ///< none, and each rank has as many rows for each expert
 };
-/// rief All of them on up to four ranks, some on more.
+/// \brief All of them on up to four ranks, some on more.
 std::vector<Routing> routings();
 
 /// \brief Degrees of the expert axes.

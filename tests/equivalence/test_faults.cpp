@@ -8,45 +8,10 @@
 
 #include <gtest/gtest.h>
 
-#include "mappings.hpp"
-#include "pleat/train/verify.hpp"
-#include "support/world.hpp"
+#include "fault_case.hpp"
 
 namespace pleat::test {
 namespace {
-
-constexpr double kTolerance = 1.0e-10;
-
-train::RunConfig on(train::RunConfig config, const comm::Degrees& degrees) {
-  config.parallel.pipeline = degrees.pipeline;
-  config.parallel.context = degrees.context;
-  config.parallel.tensor = degrees.tensor;
-  config.parallel.expert = degrees.expert;
-  config.parallel.expert_tensor = degrees.expert_tensor;
-  return config;
-}
-
-/// The reference keeps everything, so that what recomputation repeats would show.
-void expect_same(const train::RunConfig& config, const io::TokenData& data) {
-  train::RunConfig keeping = config;
-  keeping.precision.recompute = plan::Recompute::kNone;
-  const train::Reference reference(keeping, config.run.steps, data, world());
-  for (const auto dispatcher :
-       {plan::DispatcherKind::kAllToAll, plan::DispatcherKind::kAllGather}) {
-    train::RunConfig mapped = config;
-    mapped.parallel.dispatcher = dispatcher;
-    const train::VerifyReport report = reference.compare(mapped, data);
-    EXPECT_TRUE(report.passes(kTolerance))
-        << mapping_text(mapped, 4) << ": loss " << report.loss.relative << " "
-        << report.loss.place << ", norm " << report.gradient_norm.relative << ", gradients "
-        << report.gradients.relative << " " << report.gradients.place << ", weights "
-        << report.weights.relative;
-  }
-}
-
-void expect_same(const train::RunConfig& config) {
-  expect_same(config, RaggedTokens(config.model.vocab, config.run.seed));
-}
 
 /// Samples of which three tokens are real.
 class ThreeTokens final : public io::TokenData {
@@ -94,40 +59,6 @@ TEST(Faults, RaggedMasksOverDataContextAndMicroBatches) {
   config.batch.micro = 1;  // eight micro-batches, some without any valid token
   expect_same(on(config, {.context = 2}));
   expect_same(on(config, {.context = 4}));
-}
-
-TEST(Faults, PaddingWithRouterLossesUnderTensorAndContext) {
-  for (const auto scope : {plan::AuxiliaryScope::kMicroBatch, plan::AuxiliaryScope::kSequence}) {
-    train::RunConfig config = small_qwen2_moe();
-    config.model.moe.auxiliary_scope = scope;
-    config.model.moe.auxiliary_coefficient = 1.0;  // the losses rule
-    config.model.moe.z_coefficient = 0.1;
-    expect_same(on(config, {.context = 2, .tensor = 2}));
-    expect_same(on(config, {.tensor = 4, .expert = 4}));
-  }
-}
-
-TEST(Faults, BalancingOverTheGlobalBatch) {
-  train::RunConfig config = small_mixtral();
-  config.model.moe.auxiliary_scope = plan::AuxiliaryScope::kGlobalBatch;
-  config.model.moe.auxiliary_coefficient = 1.0;
-  config.batch.micro = 2;
-  expect_same(on(config, {.expert = 4}));
-  config.batch.micro = 4;
-  expect_same(on(config, {.tensor = 2, .expert = 2}));
-  expect_same(on(config, {.pipeline = 2, .expert_tensor = 2}));
-}
-
-TEST(Faults, CapacityOfWholeSequences) {
-  for (const auto policy : {plan::DropPolicy::kProbs, plan::DropPolicy::kPosition}) {
-    for (const bool pad : {false, true}) {
-      train::RunConfig config = small_mixtral();
-      config.model.moe.drop = {1.0, plan::DropScope::kSequence, policy, pad};
-      expect_same(on(config, {.context = 2, .tensor = 2, .expert = 2}));
-      expect_same(on(config, {.context = 2, .expert = 2, .expert_tensor = 2}));
-      expect_same(on(config, {.tensor = 4, .expert = 4}));
-    }
-  }
 }
 
 TEST(Faults, RanksAndWholeExpertGroupsWithoutTokens) {
@@ -212,18 +143,6 @@ TEST(Faults, RecomputationCountsNothingTwice) {
     config.precision.recompute = recompute;
     expect_same(config);
   }
-}
-
-TEST(Faults, BiasBalancing) {
-  train::RunConfig config = small_mixtral();
-  config.model.moe.score = plan::RouterScore::kSigmoid;
-  config.model.moe.groups = 4;
-  config.model.moe.top_groups = 2;
-  config.model.moe.routed_scale = 2.5;
-  config.model.moe.bias_update_rate = 0.01;
-  expect_same(on(config, {.tensor = 2, .expert = 4}));
-  config.parallel.sharding = plan::Sharding::kParameters;
-  expect_same(on(config, {.context = 2, .expert = 2}));
 }
 
 TEST(Faults, ShardedParametersOfTheWholeModel) {

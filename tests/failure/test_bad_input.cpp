@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "failure/failure_deck.hpp"
+#include "failure/messages.hpp"
 #include "pleat/io/hdf5.hpp"
 #include "support/golden_deck.hpp"
 #include "support/program.hpp"
@@ -50,15 +51,6 @@ class BadInput : public ProgramTest {
     }
     std::sort(names.begin(), names.end());
     return names;
-  }
-
-  static int count(const std::string& text, const std::string& phrase) {
-    int found = 0;
-    for (std::size_t at = text.find(phrase); at != std::string::npos;
-         at = text.find(phrase, at + 1)) {
-      ++found;
-    }
-    return found;
   }
 
   void copy_golden_model(const std::string& name) {

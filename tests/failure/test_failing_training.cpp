@@ -2,13 +2,16 @@
 /// \file
 /// \brief Training on several ranks of which one dies, or all fail alike.
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <thread>
 
+#include "failure/messages.hpp"
 #include "support/mpiexec.hpp"
 #include "support/program.hpp"
 
@@ -18,15 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-int messages_in(const std::string& output) {
-  int count = 0;
-  for (std::size_t at = output.find("pleat: "); at != std::string::npos;
-       at = output.find("pleat: ", at + 1)) {
-    ++count;
-  }
-  return count;
-}
 
 class FailingTraining : public ProgramTest {
  protected:
@@ -103,6 +97,27 @@ TEST_F(FailingTraining, AMappingThatDoesNotFitIsToldOnceAndNothingIsWritten) {
     EXPECT_NE(result.output.find("HINT"), std::string::npos) << overrides << result.output;
     EXPECT_FALSE(fs::exists(path("out"))) << overrides;
   }
+}
+
+// Large files are not read when they are opened; the ranks of one data rank alone meet the
+// token, five steps later.
+TEST_F(FailingTraining, ABadTokenInTheMiddleOfARunIsToldOnce) {
+  constexpr std::uintmax_t kTooLargeToCheck = std::uintmax_t{68} << 20;
+  constexpr int kSample = 17, kPosition = 3, kLength = 16;
+  const std::string beginning(kSample * kLength + kPosition, ' ');
+  fs::resize_file(write("large.txt", beginning + '~'), kTooLargeToCheck);  // the rest: zeros
+  const Clock::time_point start = Clock::now();
+  const ProgramResult result =
+      train("data.format=text data.path=large.txt data.shuffle=false");
+  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_EQ(messages_in(result.output), 1) << result.output;
+  EXPECT_NE(result.output.find("PL0504: "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("sample 17 has token 126 at position 3"),
+            std::string::npos) << result.output;
+  std::ifstream rows(path("out/metrics.csv"));
+  const std::string text{std::istreambuf_iterator<char>(rows), {}};
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 4) << text;
 }
 
 TEST_F(FailingTraining, AMissingFileIsToldOnce) {

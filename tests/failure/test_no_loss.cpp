@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "failure/failure_deck.hpp"
+#include "failure/messages.hpp"
 #include "pleat/io/hdf5.hpp"
 #include "pleat/io/sampling.hpp"
 #include "support/program.hpp"
@@ -43,15 +44,6 @@ class NoLoss : public ProgramTest {
     io::Hdf5File file = io::Hdf5File::create(path("masked.h5"), MPI_COMM_SELF);
     write_datasets(file.root(), tokens, mask);
     file.close();
-  }
-
-  static int count(const std::string& text, const std::string& phrase) {
-    int found = 0;
-    for (std::size_t at = text.find(phrase); at != std::string::npos;
-         at = text.find(phrase, at + 1)) {
-      ++found;
-    }
-    return found;
   }
 };
 

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include "failure/messages.hpp"
 #include "support/mpiexec.hpp"
 
 namespace pleat::test {
@@ -45,15 +46,6 @@ Outcome run(const std::string& launcher, const std::string& kind, int which) {
   return outcome;
 }
 
-int count(const std::string& text, const std::string& phrase) {
-  int found = 0;
-  for (std::size_t at = text.find(phrase); at != std::string::npos;
-       at = text.find(phrase, at + phrase.size())) {
-    ++found;
-  }
-  return found;
-}
-
 /// Four ranks; the job is dead within 10 s and says one thing, from one rank.
 void expect_ended(const std::string& kind, int which, int exit_code,
                   const std::string& message) {
@@ -61,7 +53,7 @@ void expect_ended(const std::string& kind, int which, int exit_code,
   EXPECT_EQ(outcome.exit_code, exit_code) << outcome.output;
   EXPECT_LT(outcome.seconds, 10.0);
   EXPECT_THAT(outcome.output, HasSubstr(message));
-  EXPECT_EQ(count(outcome.output, "pleat: "), 1) << outcome.output;
+  EXPECT_EQ(messages_in(outcome.output), 1) << outcome.output;
   EXPECT_EQ(count(outcome.output, " started\n"), 4) << "lost output: " << outcome.output;
   EXPECT_THAT(outcome.output, Not(HasSubstr("Abort(")));
   EXPECT_THAT(outcome.output, Not(HasSubstr("terminate called")));
@@ -119,7 +111,7 @@ TEST(RankFailure, SingleRanksNameNoRank) {
   EXPECT_THAT(input.output, HasSubstr("pleat: PL0203: a bad key\n"));
   const Outcome thread = run("env", "thread", 0);
   EXPECT_EQ(thread.exit_code, 3);
-  EXPECT_EQ(count(thread.output, "pleat: "), 1) << thread.output;
+  EXPECT_EQ(messages_in(thread.output), 1) << thread.output;
 }
 
 }  // namespace

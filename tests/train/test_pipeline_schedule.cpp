@@ -171,6 +171,20 @@ TEST(PipelineSchedule, InterleavedByHand) {
               ElementsAre("F0.0", "F1.0", "F0.1", "F1.1", "F2.0", "B0.1"));
 }
 
+TEST(PipelineSchedule, TheDepthOfManyMicroBatchesIsThatOfAllTasks) {
+  for (std::int64_t stages = 1; stages <= 6; ++stages) {
+    for (std::int64_t stage = 0; stage < stages; ++stage) {
+      for (std::int64_t chunks = 1; chunks <= 4; ++chunks) {
+        for (std::int64_t count = 0; count <= 6 * stages; ++count) {
+          EXPECT_EQ(pipeline_depth(stages, stage, chunks, count),
+                    pipeline_depth(pipeline_tasks(stages, stage, chunks, count)))
+              << stage << " of " << stages << ", " << chunks << " chunks, " << count;
+        }
+      }
+    }
+  }
+}
+
 TEST(PipelineSchedule, WithoutMicroBatchesThereIsNothingToDo) {
   EXPECT_TRUE(pipeline_tasks(4, 1, 1, 0).empty());
   EXPECT_TRUE(pipeline_tasks(4, 1, 2, 0).empty());

@@ -43,6 +43,7 @@ struct DispatchRecord {
   std::vector<std::int64_t> gathered_rows;  ///< [etp] rows that each shard received
   DeviceView<const std::int64_t, 1>
       sorted_R;  ///< row at the experts of each row that arrives
+  std::vector<std::int64_t> host_segments;  ///< [S, 3] what sorted_R is made from
 
   kernels::GroupOffsets offsets() const { return {host_offsets, offsets_L1}; }
 };

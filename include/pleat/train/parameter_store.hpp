@@ -99,6 +99,7 @@ class ParameterStore {
   void before(std::int64_t unit);
   void after_backward(std::int64_t unit);
   void reduce(std::size_t bucket);
+  void finish_first_reduction();
   void add_reduced(std::size_t bucket);
   void sum_kv_copies(std::int64_t unit);
   void sum_tied_embedding();
@@ -130,7 +131,14 @@ class ParameterStore {
   model::ModelTensors<G> gradient_views_;
   model::UnitHooks hooks_;
   std::vector<std::int64_t> backwards_left_;  ///< by unit
-  std::deque<comm::Pending> pending_;
+
+  struct Reduction {
+    comm::Pending pending;
+    std::int64_t elements;  ///< of the shard
+  };
+  std::deque<Reduction> reductions_;
+  std::int64_t under_way_ = 0;       ///< elements of all of them
+  std::int64_t most_under_way_ = 0;  ///< unless a single one has more
 };
 
 }  // namespace pleat::train

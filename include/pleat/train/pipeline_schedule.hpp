@@ -34,6 +34,9 @@ std::vector<PipelineTask> pipeline_tasks(std::int64_t stages, std::int64_t stage
 
 /// \brief Micro-batches, times chunks, whose activations a stage holds at once at most.
 std::int64_t pipeline_depth(const std::vector<PipelineTask>& tasks);
+/// \brief The same of pipeline_tasks(), however many micro-batches there are.
+std::int64_t pipeline_depth(std::int64_t stages, std::int64_t stage, std::int64_t chunks,
+                            std::int64_t micro_batches);
 
 /// \brief Layers of each virtual stage, in model order, so that the largest time of a virtual
 /// stage is least; embedding and loss count by their FLOPs relative to a layer's. Every virtual

@@ -29,7 +29,9 @@ struct Difference {
 /// \brief What a mapping did differently; alike on all ranks.
 struct VerifyReport {
   bool same_start = false;    ///< weights before the first step, bit for bit
+  std::uint64_t start_hash = 0;  ///< of their bits by tensor and place
   bool same_samples = false;  ///< tokens, labels and masks of every step
+  std::uint64_t samples_hash = 0;  ///< in the order of the steps
   Difference loss;            ///< total, cross-entropy, balancing and z-loss of every step
   Difference gradient_norm;
   Difference gradients;       ///< every parameter, every step, before clipping
@@ -64,12 +66,14 @@ class Reference {
   void share();
   Difference difference(const Tensors& local, const Tensors& whole, const std::string& what) const;
   Difference worst_of_ranks(const Difference& mine) const;
+  std::uint64_t content_hash(const Tensors& local) const;
 
   MPI_Comm world_;
   std::unique_ptr<comm::Communicator> ranks_;
   std::int64_t steps_;
   std::shared_ptr<const tensor::ParameterLayout> layout_;  ///< of the whole model
   Tensors start_;
+  std::uint64_t start_hash_ = 0;
   Tensors end_;
   std::vector<Tensors> gradients_;       ///< by step
   DeviceView<double, 2> losses_S5_;      ///< total, cross-entropy, auxiliary, z, gradient norm
