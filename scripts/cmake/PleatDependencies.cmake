@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds every dependency; an installed Kokkos is taken first, else the pinned archive is built.
+include(PleatKokkos)
 include(PleatBlas)
 include(PleatOneDnn)
-include(PleatKokkos)
 include(PleatNccl)
 find_package(MPI REQUIRED COMPONENTS C)
 set(HDF5_PREFER_PARALLEL ON)

@@ -4,7 +4,7 @@
 # otherwise the pinned one is built by scripts/build_kokkos, once per configuration, into
 # PLEAT_CACHE.
 set(PLEAT_KOKKOS_BACKEND "OPENMP" CACHE STRING
-  "Kokkos device back end where Kokkos is not installed: OPENMP, SERIAL or CUDA")
+  "Kokkos device back end where Kokkos is not installed: OPENMP, SERIAL, CUDA or HIP")
 option(PLEAT_KOKKOS_DEBUG "Build that Kokkos with bounds checks of every view access" OFF)
 set(default_cache $ENV{HOME}/.cache/pleat)
 if(DEFINED ENV{PLEAT_CACHE})
@@ -19,6 +19,9 @@ if(NOT Kokkos_FOUND)
   if(PLEAT_KOKKOS_DEBUG)
     list(APPEND command --debug)
   endif()
+  if(CMAKE_TOOLCHAIN_FILE)
+    list(APPEND command --toolchain ${CMAKE_TOOLCHAIN_FILE})
+  endif()
   execute_process(
     COMMAND ${CMAKE_COMMAND} -E env CXX=${CMAKE_CXX_COMPILER} ${command}
     OUTPUT_VARIABLE prefix OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE result)
@@ -31,8 +34,18 @@ if(NOT Kokkos_FOUND)
   find_package(Kokkos 4.5 REQUIRED)
 endif()
 
+# The back end of a GPU; empty where kernels run on the host.
+set(PLEAT_DEVICE "")
+foreach(device CUDA HIP SYCL)
+  if(device IN_LIST Kokkos_DEVICES)
+    set(PLEAT_DEVICE ${device})
+  endif()
+endforeach()
+
 add_library(pleat_device_blas INTERFACE)
-if("CUDA" IN_LIST Kokkos_DEVICES)
+set(PLEAT_DEVICE_BLAS "none (portable kernels)")
+if(PLEAT_DEVICE STREQUAL "CUDA")
+  set(PLEAT_DEVICE_BLAS "cuBLAS through Kokkos Kernels")
   find_package(KokkosKernels 4.5 REQUIRED)
   target_link_libraries(pleat_device_blas INTERFACE Kokkos::kokkoskernels)
 endif()

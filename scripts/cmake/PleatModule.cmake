@@ -21,7 +21,7 @@ endfunction()
 # for the kernels, whose flags differ, once for the other modules, and once with GoogleTest for
 # the tests.
 function(pleat_precompile target)
-  if(NOT PLEAT_PRECOMPILED_HEADERS OR "CUDA" IN_LIST Kokkos_DEVICES)
+  if(NOT PLEAT_PRECOMPILED_HEADERS OR PLEAT_DEVICE)
     return()
   endif()
   if(target STREQUAL pleat_test_main)

@@ -4,7 +4,7 @@
 # and on other CPUs, the fp32 kernels do the work.
 option(PLEAT_ONEDNN "Use oneDNN for products in bf16 where it is found" ON)
 add_library(pleat_onednn INTERFACE)
-if(PLEAT_ONEDNN AND NOT PLEAT_KOKKOS_BACKEND MATCHES "CUDA|HIP")
+if(PLEAT_ONEDNN AND NOT PLEAT_DEVICE)
   find_package(dnnl CONFIG QUIET)
   if(TARGET DNNL::dnnl)
     target_link_libraries(pleat_onednn INTERFACE DNNL::dnnl)

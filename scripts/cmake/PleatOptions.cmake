@@ -12,12 +12,19 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
                                  -Wno-subobject-linkage>)
 endif()
 
-# nvcc's front end does not know all the intrinsics that -march=native brings in.
-if(PLEAT_NATIVE AND NOT "CUDA" IN_LIST Kokkos_DEVICES)
+# A program for a GPU is often built on another machine than it runs on, and nvcc's front end
+# does not know all the intrinsics that -march=native brings in.
+if(PLEAT_NATIVE AND NOT PLEAT_DEVICE)
   check_cxx_compiler_flag(-march=native PLEAT_KNOWS_NATIVE)
   if(PLEAT_KNOWS_NATIVE)
     add_compile_options(-march=native)
   endif()
+endif()
+
+# Intel's compilers take liberties with arithmetic unless told otherwise: the same run must give
+# the same bits, and NaN must stay NaN.
+if(CMAKE_CXX_COMPILER_ID STREQUAL IntelLLVM)
+  add_compile_options(-ffp-model=precise)
 endif()
 
 if(PLEAT_SANITIZE)
@@ -40,9 +47,14 @@ function(pleat_print_summary)
   if(TARGET DNNL::dnnl)
     message(STATUS "  oneDNN ${dnnl_VERSION}: products in bf16, where the CPU has them")
   endif()
-  if(Kokkos_DEVICES MATCHES "CUDA|HIP")
-    message(STATUS "  NCCL: ${PLEAT_NCCL}")
+  if(PLEAT_DEVICE)
+    message(STATUS "  Products on the GPU: ${PLEAT_DEVICE_BLAS}")
+    message(STATUS "  NCCL (RCCL): ${PLEAT_NCCL}")
   endif()
-  message(STATUS "  native ${PLEAT_NATIVE}, sanitizers ${PLEAT_SANITIZE}, "
+  set(native ${PLEAT_NATIVE})
+  if(PLEAT_DEVICE)
+    set(native OFF)
+  endif()
+  message(STATUS "  native ${native}, sanitizers ${PLEAT_SANITIZE}, "
                  "tests ${PLEAT_BUILD_TESTS}")
 endfunction()

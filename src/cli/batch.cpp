@@ -17,6 +17,7 @@
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/train/stop_requests.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -211,8 +212,8 @@ void add_job_options(CLI::App& command, BatchOptions& options) {
 
 void add_batch(CLI::App& program, Job& job) {
   auto options = std::make_shared<BatchOptions>();
-  CLI::App* command = program.add_subcommand(
-      "batch",
+  CLI::App* command = add_command(
+      program, "batch",
       "Writes a batch script that trains until the run is complete, job after job");
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->settings,

@@ -13,6 +13,7 @@
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/token_data.hpp"
 #include "pleat/train/grid_choice.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -126,8 +127,8 @@ ExitCode run_check(const CheckOptions& options, const Runtime& runtime) {
 
 void add_check(CLI::App& program, Job& job) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* command = program.add_subcommand(
-      "check",
+  CLI::App* command = add_command(
+      program, "check",
       "Checks a deck without running it; prints shapes, counts, FLOPs and memory");
   command->add_option("deck", options->deck, "input deck (TOML)");
   command->add_option("overrides", options->overrides,

@@ -7,6 +7,7 @@
 
 #include "pleat/base/spelling.hpp"
 #include "pleat/cli/commands.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -44,7 +45,9 @@ void require_known_command(const CLI::App& program, const std::string& word) {
 
 Job read_command_line(int argc, const char* const* argv) {
   Job job;
-  CLI::App program("Pleat trains Mixture-of-Experts transformers.", "pleat");
+  const auto made =
+      make_program("Pleat trains Mixture-of-Experts transformers.", "pleat");
+  CLI::App& program = *made;
   program.set_version_flag("--version", "pleat " PLEAT_VERSION);
   program.require_subcommand(1);
   program.footer("'pleat COMMAND --help' explains a command; docs/decks.md the deck.");

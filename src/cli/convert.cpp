@@ -12,6 +12,7 @@
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/hugging_face.hpp"
 #include "pleat/io/token_convert.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -135,8 +136,9 @@ Tensors keep their type, bit for bit, unless --dtype says otherwise.)";
 
 void add_convert(CLI::App& program, Job& job) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command = program.add_subcommand(
-      "convert", "Converts between Hugging Face folders, checkpoints and token files");
+  CLI::App* command = add_command(
+      program, "convert",
+      "Converts between Hugging Face folders, checkpoints and token files");
   command->footer(kFooter);
   command->add_option("A", options->from, "what is read")->required();
   command->add_option("B", options->to, "what is written")->required();

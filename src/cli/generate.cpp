@@ -9,6 +9,7 @@
 #include "finite_number.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/generator.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -33,7 +34,7 @@ ExitCode run_generate(train::GenerateOptions options, const Runtime& runtime) {
 void add_generate(CLI::App& program, Job& job) {
   auto options = std::make_shared<train::GenerateOptions>();
   CLI::App* command =
-      program.add_subcommand("generate", "Writes text with a trained checkpoint");
+      add_command(program, "generate", "Writes text with a trained checkpoint");
   command->add_option("checkpoint", options->checkpoint, "checkpoint file or run folder")
       ->required();
   command->add_option("--prompt", options->prompt, "text to continue");

@@ -11,6 +11,7 @@
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/hugging_face.hpp"
 #include "pleat/io/token_convert.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -86,8 +87,9 @@ ExitCode run_inspect(const InspectOptions& options, const Runtime& runtime) {
 
 void add_inspect(CLI::App& program, Job& job) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* command = program.add_subcommand(
-      "inspect", "Shows what is in a checkpoint, model or data file, and checks it");
+  CLI::App* command = add_command(
+      program, "inspect",
+      "Shows what is in a checkpoint, model or data file, and checks it");
   command
       ->add_option("file", options->file,
                    "checkpoint, run folder, safetensors or token file")

@@ -11,6 +11,7 @@
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/train/grid_choice.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -57,8 +58,8 @@ ExitCode run_map(const MapOptions& options, const Runtime& runtime) {
 
 void add_map(CLI::App& program, Job& job) {
   auto options = std::make_shared<MapOptions>();
-  CLI::App* command = program.add_subcommand(
-      "map",
+  CLI::App* command = add_command(
+      program, "map",
       "Shows both process grids of a deck: coordinates, groups, who sends what to whom");
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->overrides,

@@ -7,6 +7,7 @@
 
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/deck_keys.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -23,8 +24,8 @@ ExitCode run_params(bool markdown, const Runtime& runtime) {
 
 void add_params(CLI::App& program, Job& job) {
   auto markdown = std::make_shared<bool>(false);
-  CLI::App* command = program.add_subcommand(
-      "params", "Lists every key of a deck: default, allowed values, meaning");
+  CLI::App* command = add_command(
+      program, "params", "Lists every key of a deck: default, allowed values, meaning");
   command->add_flag("--markdown", *markdown, "as Markdown: the text of docs/decks.md");
   command->callback([&job, markdown] {
     job = [markdown](const Runtime& runtime) { return run_params(*markdown, runtime); };

@@ -7,6 +7,7 @@
 
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/trainer.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -27,7 +28,8 @@ ExitCode run_train(const TrainOptions& options, const Runtime& runtime) {
 
 void add_train(CLI::App& program, Job& job) {
   auto options = std::make_shared<TrainOptions>();
-  CLI::App* command = program.add_subcommand("train", "Trains the model that a deck describes");
+  CLI::App* command =
+      add_command(program, "train", "Trains the model that a deck describes");
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->overrides,
                       "section.key=value: replaces what the deck says");

@@ -12,6 +12,7 @@
 #include "pleat/train/machine.hpp"
 #include "pleat/train/run_config.hpp"
 #include "pleat/train/verify.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -65,10 +66,11 @@ ExitCode run_verify(const VerifyOptions& options, const Runtime& runtime) {
 
 void add_verify(CLI::App& program, Job& job) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* command = program.add_subcommand(
-      "verify", "Proves that a deck's mapping computes what one rank computes: a few steps in "
-                "fp64, folded over all ranks (start it with mpirun) and on one of them, compared "
-                "by losses, every gradient and every weight");
+  CLI::App* command = add_command(
+      program, "verify",
+      "Proves that a deck's mapping computes what one rank computes: a few steps in "
+      "fp64, folded over all ranks (start it with mpirun) and on one of them, compared "
+      "by losses, every gradient and every weight");
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->overrides,
                       "section.key=value: replaces what the deck says");

@@ -85,9 +85,21 @@ def includes(root):
             yield f"{path}: includes {own} not first"
 
 
+def commands(root):
+    """Objects of CLI::App are made where Kokkos is not included (src/cli/program.hpp)."""
+    making = re.compile(r"\badd_subcommand\(|\bCLI::App\s+\w+[({]|make_\w+<CLI::App>")
+    for path in sorted((root / "src").rglob("*.cpp")):
+        text = path.read_text()
+        if path == root / "src/cli/program.cpp":
+            if "Kokkos" in text or "pleat/" in text:
+                yield f"{path}: must stay free of Kokkos and of what may include it"
+        elif making.search(text):
+            yield f"{path}: call make_program or add_command of src/cli/program.hpp"
+
+
 if __name__ == "__main__":
     rule, root = sys.argv[1], pathlib.Path(sys.argv[2])
-    rules = {f.__name__: f for f in (layers, communicator, errors, main, includes)}
+    rules = {f.__name__: f for f in (layers, communicator, errors, main, includes, commands)}
     findings = list(rules[rule](root))
     print("\n".join(findings) or "ok")
     sys.exit(bool(findings))

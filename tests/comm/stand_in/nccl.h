@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "cuda_runtime.h"
+#include <cuda_runtime.h>
 
 #define NCCL_VERSION_CODE 22800
 
