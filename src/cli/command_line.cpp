@@ -60,6 +60,7 @@ Job read_command_line(int argc, const char* const* argv) {
   add_inspect(program, job);
   add_generate(program, job);
   add_batch(program, job);
+  add_bench(program, job);
   if (argc <= 1) return print_job(program.help());
   require_known_command(program, argv[1]);
   try {

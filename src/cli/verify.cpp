@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "finite_number.hpp"
+#include "machine_page.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/grid_choice.hpp"
 #include "pleat/train/machine.hpp"
@@ -51,15 +52,23 @@ ExitCode run_verify(const VerifyOptions& options, const Runtime& runtime) {
   train::require_mapping_independence(config, shape);
   const auto data = io::open_token_data(config.data, config.batch.sequence, config.model.vocab,
                                         config.run.seed);
+  const MachinePage page(config.parallel.backend, runtime);
   if (runtime.rank() == 0) {
+    fmt::print("{}\n", page.text(MachinePage::Answers::kSummary));
     fmt::print("{} steps of '{}' in fp64, on one rank and on {}\n  {}\n", options.steps,
                options.deck, runtime.ranks(), train::describe_grid(shape));
     std::fflush(stdout);
   }
   const train::Reference reference(config, options.steps, *data, runtime.world());
   const train::VerifyReport report = reference.compare(config, *data);
-  if (runtime.rank() == 0) print_report(report, options.tolerance);
-  return report.passes(options.tolerance) ? ExitCode::kDone : ExitCode::kNumerical;
+  const bool right_kernels = bench::all_pass(page.answers());
+  if (runtime.rank() == 0) {
+    print_report(report, options.tolerance);
+    if (!right_kernels) fmt::print("FAILED: kernels of this machine, see above\n");
+  }
+  return report.passes(options.tolerance) && right_kernels
+             ? ExitCode::kDone
+             : ExitCode::kNumerical;
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ USES["kernels"] = {"base", "tensor"}
 USES["io"] = {"base", "comm", "tensor", "plan"}
 USES["model"] = {"base", "comm", "tensor", "plan", "kernels"}
 USES["train"] = USES["model"] | {"io", "model"}
-USES["cli"] = USES["train"] | {"train"}
+USES["bench"] = USES["train"] | {"train"}
+USES["cli"] = USES["bench"] | {"bench"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]pleat/(\w+)/', re.MULTILINE)
 ERROR_ID = re.compile(r'"(PL\d{4})[":]')

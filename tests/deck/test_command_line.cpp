@@ -48,7 +48,7 @@ TEST_F(CommandLineTest, HelpOfEveryCommand) {
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_EQ(run("").output, help.output);
   for (const char* name :
-       {"train", "check", "map", "params", "convert", "inspect", "generate"}) {
+       {"train", "check", "map", "params", "convert", "inspect", "generate", "bench"}) {
     EXPECT_THAT(help.output, HasSubstr(name));
     const Outcome own = run(std::string(name) + " --help");
     EXPECT_EQ(own.exit_code, 0) << name;

@@ -34,6 +34,7 @@ void add_convert(CLI::App& program, Job& job);
 void add_inspect(CLI::App& program, Job& job);
 void add_generate(CLI::App& program, Job& job);
 void add_batch(CLI::App& program, Job& job);
+void add_bench(CLI::App& program, Job& job);
 /// @}
 
 /// \brief Reads the command line. Help and version are jobs as well: they print and are

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief What is known about a machine: as text, as JSON, and two of them side by side.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pleat/bench/answers.hpp"
+#include "pleat/bench/rates.hpp"
+#include "pleat/comm/backend_choice.hpp"
+
+namespace pleat::bench {
+
+struct Fact {
+  std::string name;
+  std::string value;
+};
+
+struct Report {
+  std::vector<Fact> machine;
+  std::vector<Answer> answers;
+  std::vector<Peak> peaks;
+  std::vector<Rate> kernels;
+  std::vector<Rate> exchanges;
+};
+
+/// \brief Program, device, threads, and what multiplies and exchanges. \param backend  of
+/// choose_backend()
+std::vector<Fact> machine_facts(const comm::Communicator& ranks,
+                                comm::BackendKind backend);
+
+/// \brief Whether every answer is within its limit.
+bool all_pass(const std::vector<Answer>& answers);
+
+/// \name Parts of a page, each ending with a new line.
+/// @{
+std::string facts_text(const std::vector<Fact>& facts);
+/// \brief The largest difference in each precision and whatever exceeds its limit.
+std::string answers_summary(const std::vector<Answer>& answers);
+/// \brief A row for each result, a column for each precision, then the summary.
+std::string answers_table(const std::vector<Answer>& answers);
+std::string peaks_text(const std::vector<Peak>& peaks);
+/// \brief Nothing where there are no rates.
+std::string rates_table(const std::string& title, const std::vector<Rate>& rates);
+/// @}
+
+/// \brief An object with members kind, format, machine, answers, peaks, kernels,
+/// exchanges.
+std::string report_json(const Report& report);
+
+/// \brief The report that report_json() wrote. \param place  file name, for messages
+/// \throws InputError PL0401 for what is not JSON, PL0960 for what is no such report
+Report parse_report(std::string_view text, const std::string& place);
+
+struct Comparison {
+  std::string text;
+  bool correct =
+      false;  ///< every answer of both is within its limit; rates do not matter
+};
+
+/// \brief Two reports side by side: facts that differ, answers in units in the last place
+/// of each and between them, rates and their ratio. What only one of them has is counted.
+/// \throws InputError PL0961 where they have no answer in common
+Comparison compare_reports(const Report& a, const Report& b);
+
+}  // namespace pleat::bench

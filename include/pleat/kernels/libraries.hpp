@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// \brief What multiplies matrices in this build and on this machine, for reports.
+
+#include <string>
+
+namespace pleat::kernels {
+
+/// \brief What gemm<T> hands a product to: "packed kernel, AVX2", "oneDNN 2.7.3", "BLAS",
+/// "cuBLAS", "portable kernel".
+template <class T>
+std::string product_library();
+
+/// \brief The libraries that were found when the program was built, whether a product
+/// goes to them or not: "BLAS, oneDNN 2.7.3"; "none".
+std::string linked_libraries();
+
+}  // namespace pleat::kernels

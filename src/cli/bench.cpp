@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "finite_number.hpp"
+#include "machine_page.hpp"
+#include "output_place.hpp"
+#include "pleat/bench/report.hpp"
+#include "pleat/cli/commands.hpp"
+#include "pleat/io/durable_file.hpp"
+#include "pleat/train/grid_choice.hpp"
+#include "pleat/train/run_config.hpp"
+
+namespace pleat::cli {
+namespace {
+
+struct BenchOptions {
+  std::string deck;
+  std::vector<std::string> overrides;
+  bool portability = false;
+  double seconds = 20.0;
+  std::string json;
+  bool force = false;
+  std::vector<std::string> compare;
+};
+
+/// The shape to time and who exchanges: a deck's, or those that need none.
+struct BenchSetting {
+  bench::Shape shape = bench::default_shape();
+  comm::BackendKind backend = comm::BackendKind::kAuto;
+};
+
+BenchSetting bench_setting(const BenchOptions& options, const Runtime& runtime) {
+  if (options.deck.empty()) return {};
+  const train::RunConfig config = train::load_run_config(options.deck, options.overrides);
+  train::require_same_deck(config, runtime.world());
+  return {bench::shape_of(config), config.parallel.backend};
+}
+
+/// Shown at once: the next part takes its time.
+void show(const Runtime& runtime, const std::string& text) {
+  if (runtime.rank() != 0) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+/// Of --seconds, what each part is given.
+constexpr double kShareOfPeaks = 0.2;
+constexpr double kShareOfKernels = 0.5;
+constexpr double kShareOfExchanges = 0.3;
+
+ExitCode measure(const BenchOptions& options, const Runtime& runtime) {
+  if (runtime.rank() == 0 && !options.json.empty())
+    require_free_file(options.json, options.force);
+  const BenchSetting setting = bench_setting(options, runtime);
+  bench::Report report;
+  const MachinePage page(setting.backend, runtime);
+  report.machine = page.facts();
+  report.answers = page.answers();
+  show(runtime, page.text(options.portability ? MachinePage::Answers::kAll
+                                              : MachinePage::Answers::kSummary));
+  comm::Communicator& ranks = page.ranks();
+  report.peaks = bench::measure_peaks(ranks, kShareOfPeaks * options.seconds);
+  report.exchanges =
+      bench::measure_exchanges(ranks, kShareOfExchanges * options.seconds, report.peaks);
+  show(runtime, bench::peaks_text(report.peaks));
+  report.kernels = bench::measure_kernels(
+      setting.shape,
+      options.portability ? bench::Kernels::kProducts : bench::Kernels::kAll,
+      report.peaks, ranks, kShareOfKernels * options.seconds);
+  show(runtime, bench::rates_table("kernels of " + setting.shape.name, report.kernels));
+  show(runtime, bench::rates_table("exchanges", report.exchanges));
+  if (runtime.rank() == 0 && !options.json.empty())
+    io::write_durably(options.json, bench::report_json(report));
+  return bench::all_pass(report.answers) ? ExitCode::kDone : ExitCode::kInternal;
+}
+
+bench::Report read_report(const std::string& path) {
+  return bench::parse_report(io::read_small_file(path), path);
+}
+
+ExitCode compare(const BenchOptions& options, const Runtime& runtime) {
+  if (runtime.rank() != 0) return ExitCode::kDone;
+  const bench::Report a = read_report(options.compare.front());
+  const bench::Report b = read_report(options.compare.back());
+  const bench::Comparison comparison = bench::compare_reports(a, b);
+  fmt::print("A: {}\nB: {}\n{}", options.compare.front(), options.compare.back(),
+             comparison.text);
+  return comparison.correct ? ExitCode::kDone : ExitCode::kInternal;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, Job& job) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command =
+      program.add_subcommand("bench",
+                             "Times the kernels and the exchanges of the ranks that it "
+                             "runs on (mpirun) against the "
+                             "measured peaks of the machine, and checks the kernels "
+                             "against stored answers; exit code "
+                             "1 where one is wrong");
+  CLI::Option* deck = command->add_option(
+      "deck", options->deck,
+      "input deck (TOML) whose sizes are timed; else those of bench-s");
+  command->add_option("overrides", options->overrides,
+                      "section.key=value: replaces what the deck says");
+  CLI::Option* portability = command->add_flag(
+      "--portability", options->portability,
+      "a page about the machine: every result of every kernel, products and exchanges");
+  command
+      ->add_option("--seconds", options->seconds,
+                   "to measure for; more where a kernel takes long")
+      ->capture_default_str()
+      ->check(finite_number())
+      ->check(CLI::PositiveNumber);
+  CLI::Option* json =
+      command->add_option("--json", options->json, "file that gets everything, as JSON");
+  command->add_flag("--force", options->force, "overwrites that file");
+  command
+      ->add_option("--compare", options->compare,
+                   "two such files side by side, instead of measuring")
+      ->expected(2)
+      ->type_name("A B")
+      ->excludes(deck)
+      ->excludes(portability)
+      ->excludes(json);
+  command->callback([&job, options] {
+    job = [options](const Runtime& runtime) {
+      return options->compare.empty() ? measure(*options, runtime)
+                                      : compare(*options, runtime);
+    };
+  });
+}
+
+}  // namespace pleat::cli
