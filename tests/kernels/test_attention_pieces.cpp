@@ -255,7 +255,7 @@ TEST(AttentionDiagonal, AllKeysForAnyLargeOne) {
   for (const double x : to_host(whole.rank.arrays.o_TO)) ASSERT_TRUE(std::isfinite(x));
 }
 
-TEST(AttentionShapeCheck, RefusesWhatHasNoMeaning) {
+TEST(AttentionPiecesCheck, RefusesWhatHasNoMeaning) {
   const auto refuses = [](void (*change)(AttentionShape&)) {
     Whole whole;
     change(whole.shape);
