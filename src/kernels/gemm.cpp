@@ -32,7 +32,7 @@ void multiply(const ExecSpace& exec, const std::vector<MatrixProduct<T, T, C>>& 
 #elif defined(PLEAT_CUBLASLT_GEMM)
   cublaslt_gemms<T, C>(exec, products);
 #else
-  for (const auto& product : products) portable_gemm<T, C>(exec, product);
+  for (const auto& product : products) portable_product<T, C>(exec, product);
 #endif
 }
 

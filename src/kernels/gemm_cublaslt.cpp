@@ -45,10 +45,11 @@ constexpr cudaDataType_t data_type() {
   }
 }
 
-/// The largest power of two up to 256 that divides an address.
-std::uint32_t alignment_of(const void* address) {
+/// The largest power of two up to 256 that divides an address and the distance, in bytes, to
+/// the next matrix.
+std::uint32_t alignment_of(const void* address, std::size_t distance) {
   constexpr std::uintptr_t kMost = 256;
-  const auto bits = reinterpret_cast<std::uintptr_t>(address) | kMost;
+  const auto bits = reinterpret_cast<std::uintptr_t>(address) | distance | kMost;
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
@@ -58,19 +59,35 @@ struct Shape {
   bool transpose_a, transpose_b;
   std::int64_t m, n, k;
   std::int64_t a_stride, b_stride, c_stride;
+  std::int64_t count;
+  std::int64_t a_step, b_step, c_step;
   std::uint32_t a_alignment, b_alignment, c_alignment;
   auto operator<=>(const Shape&) const = default;
 };
 
 template <class T, class C>
-Shape shape_of(const MatrixProduct<T, T, C>& x) {
-  return {data_type<T>(),     data_type<C>(),
-          x.transpose_a == Transpose::kYes, x.transpose_b == Transpose::kYes,
-          x.m,                x.n,
-          x.k,                x.a_stride,
-          x.b_stride,         x.c_stride,
-          alignment_of(x.a),  alignment_of(x.b),
-          alignment_of(x.c)};
+Shape shape_of(const ProductBatch<T, C>& batch) {
+  const auto& x = batch.first;
+  const auto bytes = [](std::int64_t step, std::size_t size) {
+    return static_cast<std::size_t>(step) * size;
+  };
+  return {.in = data_type<T>(),
+          .out = data_type<C>(),
+          .transpose_a = x.transpose_a == Transpose::kYes,
+          .transpose_b = x.transpose_b == Transpose::kYes,
+          .m = x.m,
+          .n = x.n,
+          .k = x.k,
+          .a_stride = x.a_stride,
+          .b_stride = x.b_stride,
+          .c_stride = x.c_stride,
+          .count = batch.count,
+          .a_step = batch.a_step,
+          .b_step = batch.b_step,
+          .c_step = batch.c_step,
+          .a_alignment = alignment_of(x.a, bytes(batch.a_step, sizeof(T))),
+          .b_alignment = alignment_of(x.b, bytes(batch.b_step, sizeof(T))),
+          .c_alignment = alignment_of(x.c, bytes(batch.c_step, sizeof(C)))};
 }
 
 /// Rounded up to a number of four binary digits and zeros.
@@ -108,6 +125,10 @@ class Operation {
     set_layout(right, x.in, x.transpose_a ? x.m : x.k, x.transpose_a ? x.k : x.m,
                x.a_stride);
     set_layout(result, x.out, x.n, x.m, x.c_stride);
+    if (x.count == 1) return;
+    set_batch(left, x.count, x.b_step);
+    set_batch(right, x.count, x.a_step);
+    set_batch(result, x.count, x.c_step);
   }
 
   cublasLtMatmulDescOpaque_t operation{};
@@ -124,6 +145,15 @@ class Operation {
     check_blas(cublasLtMatrixLayoutInit(&layout, type, static_cast<std::uint64_t>(rows),
                                         static_cast<std::uint64_t>(columns), stride),
                "cublasLtMatrixLayoutInit");
+  }
+  static void set_batch(cublasLtMatrixLayoutOpaque_t& layout, std::int64_t count,
+                        std::int64_t step) {
+    const auto set = [&](cublasLtMatrixLayoutAttribute_t which, auto value) {
+      check_blas(cublasLtMatrixLayoutSetAttribute(&layout, which, &value, sizeof(value)),
+                 "cublasLtMatrixLayoutSetAttribute");
+    };
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
   }
 };
 
@@ -189,12 +219,16 @@ class Engine {
 
   template <class T, class C>
   void multiply(const ExecSpace& exec, std::span<const MatrixProduct<T, T, C>> products);
+  template <class T, class C>
+  void multiply(const ExecSpace& exec, const ProductBatch<T, C>& batch) {
+    launch<T, C>(exec, batch, lanes_.front());
+  }
 
  private:
   const Algorithm& algorithm(const Shape& shape);
   const Algorithm& usable_algorithm(const Shape& shape, Operation& operation);
   template <class T, class C>
-  void launch(const ExecSpace& exec, const MatrixProduct<T, T, C>& product, Lane& lane);
+  void launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane& lane);
   void fork();
   void join();
 
@@ -225,14 +259,27 @@ const Algorithm& Engine::usable_algorithm(const Shape& shape, Operation& x) {
   return algorithm(shape);
 }
 
+/// Libraries disagree about products over nothing; here c is scaled by beta.
 template <class T, class C>
-void Engine::launch(const ExecSpace& exec, const MatrixProduct<T, T, C>& product, Lane& lane) {
-  // Libraries disagree about products over nothing; the portable kernel scales c by beta.
-  if (product.k == 0) return portable_gemm<T, C>(exec, product);
-  const Shape shape = shape_of(product);
+void multiply_portably(const ExecSpace& exec, const ProductBatch<T, C>& batch) {
+  MatrixProduct<T, T, C> product = batch.first;
+  for (std::int64_t i = 0; i < batch.count; ++i) {
+    portable_product<T, C>(exec, product);
+    product.a += batch.a_step;
+    product.b += batch.b_step;
+    product.c += batch.c_step;
+  }
+}
+
+template <class T, class C>
+void Engine::launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane& lane) {
+  const MatrixProduct<T, T, C>& product = batch.first;
+  if (product.m == 0 || product.n == 0 || batch.count == 0) return;
+  if (product.k == 0) return multiply_portably<T, C>(exec, batch);
+  const Shape shape = shape_of<T, C>(batch);
   Operation x(shape);
   const Algorithm& chosen = usable_algorithm(shape, x);
-  if (!chosen) return portable_gemm<T, C>(exec, product);
+  if (!chosen) return multiply_portably<T, C>(exec, batch);
   if (lane.workspace.size() == 0) {
     lane.workspace = DeviceView<std::byte, 1>(
         Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::kernels::gemm"),
@@ -272,7 +319,8 @@ void Engine::multiply(const ExecSpace& exec,
     if (!is_one(product)) continue;
     const auto least = many ? std::min_element(work.begin(), work.end()) : work.begin();
     *least += product.m * product.n * std::max<std::int64_t>(product.k, 1);
-    launch<T, C>(exec, product, lanes_[static_cast<std::size_t>(least - work.begin())]);
+    launch<T, C>(exec, {.first = product},
+                 lanes_[static_cast<std::size_t>(least - work.begin())]);
   }
   if (many) join();
 }
@@ -281,21 +329,20 @@ void Engine::multiply(const ExecSpace& exec,
 /// 1024 x 512, 8 of them flop=N". The number of rows, which changes from call to call, is left
 /// out, so that a tool adds up what belongs together.
 template <class T, class C>
-std::string region_name(std::span<const MatrixProduct<T, T, C>> products) {
-  const auto& x = products.front();
+std::string region_name(const MatrixProduct<T, T, C>& x, std::int64_t count, double flop) {
   const auto type = [](cudaDataType_t value) {
     return value == CUDA_R_64F ? "fp64" : value == CUDA_R_32F ? "fp32" : "bf16";
   };
   const bool ta = x.transpose_a == Transpose::kYes;
-  double flop = 0.0;
-  for (const auto& product : products) {
-    flop += 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
-            static_cast<double>(product.k);
-  }
   return fmt::format("pleat::kernels::gemm {}{} {} -> {} {} x {}, {} of them flop={:.0f}",
                      ta ? 'T' : 'N', x.transpose_b == Transpose::kYes ? 'T' : 'N',
-                     type(data_type<T>()), type(data_type<C>()), x.n, ta ? x.m : x.k,
-                     products.size(), flop);
+                     type(data_type<T>()), type(data_type<C>()), x.n, ta ? x.m : x.k, count,
+                     flop);
+}
+
+template <class T, class C>
+double flop_of(const MatrixProduct<T, T, C>& x) {
+  return 2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) * static_cast<double>(x.k);
 }
 
 /// Kernels are free functions that are handed an execution space and nothing else, so what its
@@ -318,13 +365,26 @@ void cublaslt_gemms(const ExecSpace& exec, std::span<const MatrixProduct<T, T, C
   if (products.empty() || !Kokkos::Profiling::profileLibraryLoaded()) {
     return engine.multiply<T, C>(exec, products);
   }
-  const Kokkos::Profiling::ScopedRegion region(region_name<T, C>(products));
+  double flop = 0.0;
+  for (const auto& product : products) flop += flop_of(product);
+  const Kokkos::Profiling::ScopedRegion region(region_name(
+      products.front(), static_cast<std::int64_t>(products.size()), flop));
   engine.multiply<T, C>(exec, products);
+}
+
+template <class T, class C>
+void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch) {
+  Engine& engine = engine_of(exec);
+  if (!Kokkos::Profiling::profileLibraryLoaded()) return engine.multiply<T, C>(exec, batch);
+  const double flop = static_cast<double>(batch.count) * flop_of(batch.first);
+  const Kokkos::Profiling::ScopedRegion region(region_name(batch.first, batch.count, flop));
+  engine.multiply<T, C>(exec, batch);
 }
 
 #define PLEAT_INSTANTIATE(T, C)                       \
   template void cublaslt_gemms<T, C>(const ExecSpace&, \
-                                     std::span<const MatrixProduct<T, T, C>>);
+                                     std::span<const MatrixProduct<T, T, C>>); \
+  template void cublaslt_gemm_batch<T, C>(const ExecSpace&, const ProductBatch<T, C>&);
 PLEAT_INSTANTIATE(float, float)
 PLEAT_INSTANTIATE(double, double)
 PLEAT_INSTANTIATE(Bf16, Bf16)

@@ -28,4 +28,17 @@ namespace pleat::kernels {
 template <class T, class C = T>
 void cublaslt_gemms(const ExecSpace& exec, std::span<const MatrixProduct<T, T, C>> products);
 
+/// \brief Products of one shape whose matrices lie so many elements apart; with step 0 all
+/// read the same one.
+template <class T, class C = T>
+struct ProductBatch {
+  MatrixProduct<T, T, C> first;
+  std::int64_t count = 1;
+  std::int64_t a_step = 0, b_step = 0, c_step = 0;
+};
+
+/// \brief All products of a batch by one call, otherwise as cublaslt_gemms().
+template <class T, class C = T>
+void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch);
+
 }  // namespace pleat::kernels

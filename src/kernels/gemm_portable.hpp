@@ -32,7 +32,7 @@ struct PortableGemm {
 };
 
 template <class T, class C>
-void portable_gemm(const ExecSpace& exec, const MatrixProduct<T, T, C>& product) {
+void portable_product(const ExecSpace& exec, const MatrixProduct<T, T, C>& product) {
   using Range = Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>;
   Kokkos::parallel_for("pleat::kernels::portable_gemm",
                        Range(exec, 0, product.m * product.n), PortableGemm<T, C>{product});
@@ -44,7 +44,7 @@ void portable_gemm(const ExecSpace& exec, Transpose transpose_a, Transpose trans
                    Accumulator<T> alpha, const DeviceView<const T, 2>& a,
                    const DeviceView<const T, 2>& b, Accumulator<T> beta,
                    const DeviceView<C, 2>& c_MN) {
-  portable_gemm<T, C>(
+  portable_product<T, C>(
       exec, matrix_product<T, C>(transpose_a, transpose_b, alpha, a, b, beta, c_MN));
 }
 

@@ -2,6 +2,7 @@
 #include "cublasLt.h"
 
 #include <cstring>
+#include <utility>
 
 #include "pleat/base/bf16.hpp"
 #include "stream.hpp"
@@ -19,9 +20,14 @@ bool is_aligned(const void* address, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-double element(const void* data, const Layout& layout, std::uint64_t row,
-               std::uint64_t column) {
-  const auto index = column * static_cast<std::uint64_t>(layout.stride) + row;
+/// Where an element of matrix `b` of a batch lies.
+std::uint64_t index_of(const Layout& layout, std::int64_t b, std::uint64_t row,
+                       std::uint64_t column) {
+  return static_cast<std::uint64_t>(b * layout.step) +
+         column * static_cast<std::uint64_t>(layout.stride) + row;
+}
+
+double element(const void* data, const Layout& layout, std::uint64_t index) {
   switch (layout.type) {
     case CUDA_R_64F: return static_cast<const double*>(data)[index];
     case CUDA_R_32F: return static_cast<const float*>(data)[index];
@@ -30,9 +36,7 @@ double element(const void* data, const Layout& layout, std::uint64_t row,
   return static_cast<double>(static_cast<const pleat::Bf16*>(data)[index]);
 }
 
-void set_element(void* data, const Layout& layout, std::uint64_t row, std::uint64_t column,
-                 double value) {
-  const auto index = column * static_cast<std::uint64_t>(layout.stride) + row;
+void set_element(void* data, const Layout& layout, std::uint64_t index, double value) {
   switch (layout.type) {
     case CUDA_R_64F: static_cast<double*>(data)[index] = value; return;
     case CUDA_R_32F: static_cast<float*>(data)[index] = static_cast<float>(value); return;
@@ -58,20 +62,27 @@ struct Product {
     const bool tr = desc.right == CUBLAS_OP_T;
     return (tl ? left_layout.columns : left_layout.rows) == result_layout.rows &&
            (tr ? right_layout.rows : right_layout.columns) == result_layout.columns &&
-           (tr ? right_layout.columns : right_layout.rows) == inner();
+           (tr ? right_layout.columns : right_layout.rows) == inner() &&
+           left_layout.count == result_layout.count &&
+           right_layout.count == result_layout.count;
   }
   void run() const {
+    for (std::int64_t b = 0; b < result_layout.count; ++b) run_one(b);
+  }
+  void run_one(std::int64_t b) const {
+    const bool tl = desc.left == CUBLAS_OP_T;
+    const bool tr = desc.right == CUBLAS_OP_T;
     for (std::uint64_t j = 0; j < result_layout.columns; ++j) {
       for (std::uint64_t i = 0; i < result_layout.rows; ++i) {
         double sum = 0.0;
         for (std::uint64_t k = 0; k < inner(); ++k) {
-          sum += (desc.left == CUBLAS_OP_T ? element(left, left_layout, k, i)
-                                           : element(left, left_layout, i, k)) *
-                 (desc.right == CUBLAS_OP_T ? element(right, right_layout, j, k)
-                                            : element(right, right_layout, k, j));
+          const auto l = index_of(left_layout, b, tl ? k : i, tl ? i : k);
+          const auto r = index_of(right_layout, b, tr ? j : k, tr ? k : j);
+          sum += element(left, left_layout, l) * element(right, right_layout, r);
         }
-        const double before = beta == 0.0 ? 0.0 : beta * element(result, result_layout, i, j);
-        set_element(result, result_layout, i, j, alpha * sum + before);
+        const auto place = index_of(result_layout, b, i, j);
+        const double before = beta == 0.0 ? 0.0 : beta * element(result, result_layout, place);
+        set_element(result, result_layout, place, alpha * sum + before);
       }
     }
   }
@@ -134,8 +145,19 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType type,
                                         std::uint64_t rows, std::uint64_t columns,
                                         std::int64_t stride) {
-  *layout = {type, rows, columns, stride};
+  *layout = {type, rows, columns, stride, 1, 0};
   return is_layout(*layout) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void* value, std::size_t bytes) {
+  const bool count = which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+  if (bytes != (count ? sizeof(layout->count) : sizeof(layout->step))) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memcpy(count ? static_cast<void*>(&layout->count) : &layout->step, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference) {

@@ -41,10 +41,16 @@ struct cublasLtMatmulDescOpaque_t {
   cudaDataType scale;
   cublasOperation_t left, right;
 };
+enum cublasLtMatrixLayoutAttribute_t {
+  CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
+  CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6
+};
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType type;
   std::uint64_t rows, columns;
   std::int64_t stride;
+  std::int32_t count;  ///< of a batch
+  std::int64_t step;
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace;
@@ -76,6 +82,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType type,
                                         std::uint64_t rows, std::uint64_t columns,
                                         std::int64_t stride);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void* value, std::size_t bytes);
 cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t which,
