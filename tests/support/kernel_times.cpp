@@ -37,6 +37,7 @@ std::map<std::string, Times> times;
 std::vector<Region> regions;
 std::string kernel;
 Clock::time_point kernel_start;
+Clock::time_point last_written;
 
 void add(const std::string& name, double flop, Clock::time_point start) {
   const std::chrono::duration<double> elapsed = Clock::now() - start;
@@ -53,6 +54,27 @@ std::string quoted(const std::string& text) {
     result += c < ' ' ? ' ' : c;
   }
   return result + "\"";
+}
+
+/// The file is always whole, also when the program is killed.
+void write_times() {
+  last_written = Clock::now();
+  const char* const place = std::getenv("PLEAT_KERNEL_TIMES");
+  if (place == nullptr) return;
+  const std::string path = place;
+  std::FILE* const file = std::fopen((path + ".tmp").c_str(), "w");
+  if (file == nullptr) return;
+  const char* separator = "";
+  std::fprintf(file, "[");
+  for (const auto& [name, sum] : times) {
+    std::fprintf(file, "%s\n{\"name\": %s, \"calls\": %lld, \"seconds\": %.6g, \"flop\": %.6g}",
+                 separator, quoted(name).c_str(), static_cast<long long>(sum.calls - 1),
+                 sum.seconds, sum.flop);
+    separator = ",";
+  }
+  std::fprintf(file, "\n]\n");
+  std::fclose(file);
+  std::rename((path + ".tmp").c_str(), path.c_str());
 }
 
 void begin_kernel(const char* name) {
@@ -94,22 +116,9 @@ void kokkosp_pop_profile_region() {
   const Region region = regions.back();
   regions.pop_back();
   if (!region.name.empty()) add(region.name, region.flop, region.start);
+  if (regions.empty() && Clock::now() - last_written > std::chrono::seconds(1)) write_times();
 }
 
-void kokkosp_finalize_library() {
-  const char* const path = std::getenv("PLEAT_KERNEL_TIMES");
-  std::FILE* const file = path != nullptr ? std::fopen(path, "w") : nullptr;
-  if (file == nullptr) return;
-  const char* separator = "";
-  std::fprintf(file, "[");
-  for (const auto& [name, sum] : times) {
-    std::fprintf(file, "%s\n{\"name\": %s, \"calls\": %lld, \"seconds\": %.6g, \"flop\": %.6g}",
-                 separator, quoted(name).c_str(), static_cast<long long>(sum.calls - 1),
-                 sum.seconds, sum.flop);
-    separator = ",";
-  }
-  std::fprintf(file, "\n]\n");
-  std::fclose(file);
-}
+void kokkosp_finalize_library() { write_times(); }
 
 }  // extern "C"
