@@ -11,12 +11,13 @@ void require_device() {
   int devices = 0;
   const gpu::Error error = PLEAT_GPU(GetDeviceCount)(&devices);
   if (error == PLEAT_GPU(Success) && devices > 0) return;
-  PLEAT_FAIL(InputError, "PL0105",
-             "this program was built for GPUs ({}), and there is none that it can use: {}\n"
-             "HINT: nvidia-smi (rocm-smi) shows what the driver sees, and which toolkit it is "
-             "new enough for; in a job ask for a GPU, in a container pass it through.",
-             ExecSpace::name(),
-             error == PLEAT_GPU(Success) ? "no device" : PLEAT_GPU(GetErrorString)(error));
+  PLEAT_FAIL(
+      InputError, "PL0105",
+      "this program was built for GPUs ({}), and there is none that it can use: {}\n"
+      "HINT: nvidia-smi (rocm-smi) shows what the driver sees, and which toolkit it is "
+      "new enough for; in a job ask for a GPU, in a container pass it through.",
+      ExecSpace::name(),
+      error == PLEAT_GPU(Success) ? "no device" : PLEAT_GPU(GetErrorString)(error));
 #endif
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block holds C queries of one sequence and the K keys that the last of them sees, with all
-// heads. Its scores are formed, used and forgotten, so the memory is bounded whatever the
-// length of the sequence.
+// A block holds C queries of one sequence and the K keys that the last of them sees, with
+// all heads. Its scores are formed, used and forgotten, so the memory is bounded whatever
+// the length of the sequence.
 //
-// Legend: as attention.hpp; C queries of a block, K keys that they see, W = 2 G d columns of
-// keys and values, J = H / G query heads of a key head.
+// Legend: as attention.hpp; C queries of a block, K keys that they see, W = 2 G d columns
+// of keys and values, J = H / G query heads of a key head.
 #include "attention_products.hpp"
 
 #include "gemm_cublaslt.hpp"
@@ -39,16 +39,17 @@ template <class T>
 inline constexpr bool kNarrow = !std::is_same_v<T, Accumulator<T>>;
 
 struct Block {
-  Index first_query;  ///< in its sequence
-  Index rows, keys;   ///< C, K
+  Index first_query;   ///< in its sequence
+  Index rows, keys;    ///< C, K
   Index q_row, k_row;  ///< where they begin in the arrays
-  Index stride;       ///< elements of a row of scores
+  Index stride;        ///< elements of a row of scores
 };
 
 /// Queries of a block: as many as fit, in whole tiles.
 Index block_rows(const AttentionShape& shape, Index score_bytes) {
   constexpr Index kTile = 64;
-  const Index fitting = kScoreBytes / std::max<Index>(shape.heads * shape.keys * score_bytes, 1);
+  const Index fitting =
+      kScoreBytes / std::max<Index>(shape.heads * shape.keys * score_bytes, 1);
   return std::max(fitting >= kTile ? fitting / kTile * kTile : fitting, kLeastRows);
 }
 
@@ -81,28 +82,30 @@ struct Operand {
 };
 
 template <class View>
-Operand<typename View::value_type> query_heads(const AttentionShape& shape, const View& x_TQ,
-                                               Index row, Index j) {
+Operand<typename View::value_type> query_heads(const AttentionShape& shape,
+                                               const View& x_TQ, Index row, Index j) {
   const auto stride = static_cast<Index>(x_TQ.stride(0));
   return {x_TQ.data() + row * stride + j * shape.head_dim, stride,
           shape.heads / shape.kv_heads * shape.head_dim};
 }
 
 template <class View>
-Operand<typename View::value_type> key_heads(const AttentionShape& shape, const View& x_UR,
-                                             Index row, Index column) {
+Operand<typename View::value_type> key_heads(const AttentionShape& shape,
+                                             const View& x_UR, Index row, Index column) {
   const auto stride = static_cast<Index>(x_UR.stride(0));
   return {x_UR.data() + row * stride + column, stride, shape.head_dim};
 }
 
 /// The scores of the j-th query heads, or what replaces them: x_HCK.
 template <class T>
-Operand<T> score_heads(const AttentionShape& shape, const Block& block, T* x_HCK, Index j) {
+Operand<T> score_heads(const AttentionShape& shape, const Block& block, T* x_HCK,
+                       Index j) {
   const Index head = block.rows * block.stride;
   return {x_HCK + j * head, block.stride, shape.heads / shape.kv_heads * head};
 }
 
-/// c = alpha op(a) op(b) + beta c for each key head; m, n, k are the extents of one product.
+/// c = alpha op(a) op(b) + beta c for each key head; m, n, k are the extents of one
+/// product.
 template <class T, class C>
 void multiply(const ExecSpace& exec, Index heads, Index m, Index n, Index k,
               Transpose transpose_a, Transpose transpose_b, Accumulator<T> alpha,
@@ -140,49 +143,53 @@ void multiply_queries_keys(const ExecSpace& exec, const AttentionShape& shape,
                            const DeviceView<const T, 2>& b_UR, Index column,
                            Accumulator<T>* x_HCK) {
   for (Index j = 0; j < shape.heads / shape.kv_heads; ++j) {
-    multiply<T, Accumulator<T>>(
-        exec, shape.kv_heads, block.rows, block.keys, shape.head_dim, Transpose::kNo,
-        Transpose::kYes, alpha, query_heads(shape, a_TQ, block.q_row, j),
-        key_heads(shape, b_UR, block.k_row, column), 0, score_heads(shape, block, x_HCK, j));
+    multiply<T, Accumulator<T>>(exec, shape.kv_heads, block.rows, block.keys,
+                                shape.head_dim, Transpose::kNo, Transpose::kYes, alpha,
+                                query_heads(shape, a_TQ, block.q_row, j),
+                                key_heads(shape, b_UR, block.k_row, column), 0,
+                                score_heads(shape, block, x_HCK, j));
   }
 }
 
 /// c_TQ = x_HCK b: the queries' rows from the keys'.
 template <class T>
 void multiply_scores_keys(const ExecSpace& exec, const AttentionShape& shape,
-                          const Block& block, T* x_HCK, const DeviceView<const T, 2>& b_UR,
-                          Index column, const DeviceView<T, 2>& c_TQ) {
+                          const Block& block, T* x_HCK,
+                          const DeviceView<const T, 2>& b_UR, Index column,
+                          const DeviceView<T, 2>& c_TQ) {
   for (Index j = 0; j < shape.heads / shape.kv_heads; ++j) {
-    multiply<T, T>(exec, shape.kv_heads, block.rows, shape.head_dim, block.keys, Transpose::kNo,
-                   Transpose::kNo, 1, as_input(score_heads(shape, block, x_HCK, j)),
+    multiply<T, T>(exec, shape.kv_heads, block.rows, shape.head_dim, block.keys,
+                   Transpose::kNo, Transpose::kNo, 1,
+                   as_input(score_heads(shape, block, x_HCK, j)),
                    key_heads(shape, b_UR, block.k_row, column), 0,
                    query_heads(shape, c_TQ, block.q_row, j));
   }
 }
 
-/// sum_KW += x_HCK^T a: the keys' rows from the queries'; the query heads of a group add up.
+/// sum_KW += x_HCK^T a: the keys' rows from the queries'; the query heads of a group add
+/// up.
 template <class T>
-void add_scores_queries(const ExecSpace& exec, const AttentionShape& shape, const Block& block,
-                        T* x_HCK, const DeviceView<const T, 2>& a_TQ,
+void add_scores_queries(const ExecSpace& exec, const AttentionShape& shape,
+                        const Block& block, T* x_HCK, const DeviceView<const T, 2>& a_TQ,
                         const DeviceView<Accumulator<T>, 2>& sum_KW, Index column) {
   for (Index j = 0; j < shape.heads / shape.kv_heads; ++j) {
-    multiply<T, Accumulator<T>>(exec, shape.kv_heads, block.keys, shape.head_dim, block.rows,
-                                Transpose::kYes, Transpose::kNo, 1,
-                                as_input(score_heads(shape, block, x_HCK, j)),
-                                query_heads(shape, a_TQ, block.q_row, j), 1,
-                                key_heads(shape, sum_KW, 0, column));
+    multiply<T, Accumulator<T>>(
+        exec, shape.kv_heads, block.keys, shape.head_dim, block.rows, Transpose::kYes,
+        Transpose::kNo, 1, as_input(score_heads(shape, block, x_HCK, j)),
+        query_heads(shape, a_TQ, block.q_row, j), 1, key_heads(shape, sum_KW, 0, column));
   }
 }
 
 /// p_HCK = softmax(s_HCK) over the keys that each query sees; lse. p may be s.
 template <class T>
-void form_probabilities(const ExecSpace& exec, const AttentionShape& shape, const Block& block,
-                        const Accumulator<T>* s_HCK, T* p_HCK,
+void form_probabilities(const ExecSpace& exec, const AttentionShape& shape,
+                        const Block& block, const Accumulator<T>* s_HCK, T* p_HCK,
                         const DeviceView<Accumulator<T>, 2>& lse_HT) {
   using A = Accumulator<T>;
   const Index rows = block.rows, keys = block.keys, stride = block.stride;
   const Index q_row = block.q_row;
-  const Index sees = block.first_query + shape.diagonal + 1;  // the first query of the block
+  const Index sees =
+      block.first_query + shape.diagonal + 1;  // the first query of the block
   detail::for_each_row(
       "pleat::kernels::attention_probabilities", exec, shape.heads * rows, keys,
       KOKKOS_LAMBDA(const RowTeam& team, Index r) {
@@ -190,13 +197,15 @@ void form_probabilities(const ExecSpace& exec, const AttentionShape& shape, cons
         T* p = p_HCK + r * stride;
         const Index visible = Kokkos::min(keys, sees + r % rows);
         constexpr A kLowest = Kokkos::Experimental::finite_min_v<A>;
-        const A highest = team.template maximum<A>(visible, kLowest, [&](Index k) { return s[k]; });
+        const A highest =
+            team.template maximum<A>(visible, kLowest, [&](Index k) { return s[k]; });
         const A sum = team.template sum<A>(
             visible, [&](Index k) { return Kokkos::exp(s[k] - highest); });
         team.for_each(keys, [&](Index k) {
           p[k] = k < visible ? T(Kokkos::exp(s[k] - highest) / sum) : T(0);
         });
-        team.once([&] { lse_HT(r / rows, q_row + r % rows) = highest + Kokkos::log(sum); });
+        team.once(
+            [&] { lse_HT(r / rows, q_row + r % rows) = highest + Kokkos::log(sum); });
       });
 }
 
@@ -228,7 +237,8 @@ void form_score_gradients(const ExecSpace& exec, const AttentionShape& shape,
       });
 }
 
-/// The rows of a sequence in dkv_UR from their sums, keys in the first half of the columns.
+/// The rows of a sequence in dkv_UR from their sums, keys in the first half of the
+/// columns.
 template <class T>
 void write_key_gradients(const ExecSpace& exec, const AttentionShape& shape, Index k_row,
                          const DeviceView<Accumulator<T>, 2>& sum_KW,
@@ -248,7 +258,8 @@ void write_key_gradients(const ExecSpace& exec, const AttentionShape& shape, Ind
       });
 }
 
-/// Scores in the accumulator, and what is multiplied next: other memory where T is narrower.
+/// Scores in the accumulator, and what is multiplied next: other memory where T is
+/// narrower.
 template <class T>
 struct Scores {
   using A = Accumulator<T>;
@@ -280,7 +291,8 @@ void products_attention_forward(const ExecSpace& exec, const AttentionShape& sha
       multiply_queries_keys<T>(exec, shape, block, scale, q_TQ, kv_UR, shape.k_column,
                                scores.wide);
       form_probabilities<T>(exec, shape, block, scores.wide, scores.narrow, lse_HT);
-      multiply_scores_keys<T>(exec, shape, block, scores.narrow, kv_UR, shape.v_column, o_TO);
+      multiply_scores_keys<T>(exec, shape, block, scores.narrow, kv_UR, shape.v_column,
+                              o_TO);
     });
   }
 }
@@ -307,14 +319,15 @@ void products_attention_backward(const ExecSpace& exec, const AttentionShape& sh
                                scores.wide);
       multiply_queries_keys<T>(exec, shape, block, 1, do_TO, kv_UR, shape.v_column,
                                gradients.wide);
-      form_score_gradients<T>(exec, shape, block, scale, scores.wide, gradients.wide, lse_HT,
-                              delta_HT, scores.narrow, gradients.narrow);
+      form_score_gradients<T>(exec, shape, block, scale, scores.wide, gradients.wide,
+                              lse_HT, delta_HT, scores.narrow, gradients.narrow);
       add_scores_queries<T>(exec, shape, block, scores.narrow, do_TO, sum_KW, half);
       add_scores_queries<T>(exec, shape, block, gradients.narrow, q_TQ, sum_KW, 0);
       multiply_scores_keys<T>(exec, shape, block, gradients.narrow, kv_UR, shape.k_column,
                               dq_TQ);
     });
-    write_key_gradients<T>(exec, shape, shape.first_key + b * shape.key_stride, sum_KW, dkv_UR);
+    write_key_gradients<T>(exec, shape, shape.first_key + b * shape.key_stride, sum_KW,
+                           dkv_UR);
   }
 }
 

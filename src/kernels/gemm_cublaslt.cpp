@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <cublasLt.h>
+#include <Kokkos_Profiling_ScopedRegion.hpp>
 
 #include "gemm_portable.hpp"
 #include "pleat/base/gpu_stream.hpp"
@@ -45,8 +45,8 @@ constexpr cudaDataType_t data_type() {
   }
 }
 
-/// The largest power of two up to 256 that divides an address and the distance, in bytes, to
-/// the next matrix.
+/// The largest power of two up to 256 that divides an address and the distance, in bytes,
+/// to the next matrix.
 std::uint32_t alignment_of(const void* address, std::size_t distance) {
   constexpr std::uintptr_t kMost = 256;
   const auto bits = reinterpret_cast<std::uintptr_t>(address) | distance | kMost;
@@ -98,9 +98,9 @@ std::int64_t rounded_up(std::int64_t extent) {
   return (extent + unit - 1) / unit * unit;
 }
 
-/// One shape for many: the number of rows of an expert changes with every micro-batch, and
-/// to ask for an algorithm takes longer than a small product. No stride bounds the extent that
-/// is rounded: the rows of a, or what a^T b sums over.
+/// One shape for many: the number of rows of an expert changes with every micro-batch,
+/// and to ask for an algorithm takes longer than a small product. No stride bounds the
+/// extent that is rounded: the rows of a, or what a^T b sums over.
 Shape nearby(Shape shape) {
   if (!shape.transpose_a) {
     shape.m = rounded_up(shape.m);
@@ -110,18 +110,20 @@ Shape nearby(Shape shape) {
   return shape;
 }
 
-/// A row-major matrix is its transpose in BLAS's column-major eyes: c^T = op(b)^T op(a)^T.
+/// A row-major matrix is its transpose in BLAS's column-major eyes: c^T = op(b)^T
+/// op(a)^T.
 class Operation {
  public:
   explicit Operation(const Shape& x) {
     const bool is_fp64 = x.in == CUDA_R_64F;
-    check_blas(cublasLtMatmulDescInit(
-                   &operation, is_fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                   is_fp64 ? CUDA_R_64F : CUDA_R_32F),
+    check_blas(cublasLtMatmulDescInit(&operation,
+                                      is_fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                      is_fp64 ? CUDA_R_64F : CUDA_R_32F),
                "cublasLtMatmulDescInit");
     set_transpose(CUBLASLT_MATMUL_DESC_TRANSA, x.transpose_b);
     set_transpose(CUBLASLT_MATMUL_DESC_TRANSB, x.transpose_a);
-    set_layout(left, x.in, x.transpose_b ? x.k : x.n, x.transpose_b ? x.n : x.k, x.b_stride);
+    set_layout(left, x.in, x.transpose_b ? x.k : x.n, x.transpose_b ? x.n : x.k,
+               x.b_stride);
     set_layout(right, x.in, x.transpose_a ? x.m : x.k, x.transpose_a ? x.k : x.m,
                x.a_stride);
     set_layout(result, x.out, x.n, x.m, x.c_stride);
@@ -176,8 +178,9 @@ Algorithm ask_for_algorithm(const Handle& handle, const Shape& shape) {
   cublasLtMatmulPreferenceOpaque_t preference{};
   check_blas(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
-    check_blas(cublasLtMatmulPreferenceSetAttribute(&preference, which, &value, sizeof(value)),
-               "cublasLtMatmulPreferenceSetAttribute");
+    check_blas(
+        cublasLtMatmulPreferenceSetAttribute(&preference, which, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -198,8 +201,8 @@ Algorithm ask_for_algorithm(const Handle& handle, const Shape& shape) {
   return found.algo;
 }
 
-/// A stream with memory for intermediate sums. The first lane is the stream of the execution
-/// space itself.
+/// A stream with memory for intermediate sums. The first lane is the stream of the
+/// execution space itself.
 struct Lane {
   std::optional<gpu::Stream> own;
   gpu::StreamHandle stream = nullptr;
@@ -250,9 +253,9 @@ const Algorithm& Engine::usable_algorithm(const Shape& shape, Operation& x) {
   const Algorithm& wanted = algorithm(near);
   if (near == shape) return wanted;
   cublasLtMatmulHeuristicResult_t result{};
-  if (wanted && cublasLtMatmulAlgoCheck(handle_.get(), &x.operation, &x.left, &x.right,
-                                        &x.result, &x.result, &*wanted,
-                                        &result) == CUBLAS_STATUS_SUCCESS &&
+  if (wanted &&
+      cublasLtMatmulAlgoCheck(handle_.get(), &x.operation, &x.left, &x.right, &x.result,
+                              &x.result, &*wanted, &result) == CUBLAS_STATUS_SUCCESS &&
       result.workspaceSize <= kWorkspaceBytes) {
     return wanted;
   }
@@ -285,10 +288,10 @@ void Engine::launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane
         Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::kernels::gemm"),
         kWorkspaceBytes);
   }
-  check_blas(cublasLtMatmul(handle_.get(), &x.operation, &product.alpha, product.b, &x.left,
-                            product.a, &x.right, &product.beta, product.c, &x.result,
-                            product.c, &x.result, &*chosen, lane.workspace.data(),
-                            kWorkspaceBytes, lane.stream),
+  check_blas(cublasLtMatmul(handle_.get(), &x.operation, &product.alpha, product.b,
+                            &x.left, product.a, &x.right, &product.beta, product.c,
+                            &x.result, product.c, &x.result, &*chosen,
+                            lane.workspace.data(), kWorkspaceBytes, lane.stream),
              "cublasLtMatmul");
 }
 
@@ -325,28 +328,30 @@ void Engine::multiply(const ExecSpace& exec,
   if (many) join();
 }
 
-/// For Kokkos Tools, which see kernels of Kokkos only: "pleat::kernels::gemm NT bf16 -> bf16
-/// 1024 x 512, 8 of them flop=N". The number of rows, which changes from call to call, is left
-/// out, so that a tool adds up what belongs together.
+/// For Kokkos Tools, which see kernels of Kokkos only: "pleat::kernels::gemm NT bf16 ->
+/// bf16 1024 x 512, 8 of them flop=N". The number of rows, which changes from call to
+/// call, is left out, so that a tool adds up what belongs together.
 template <class T, class C>
-std::string region_name(const MatrixProduct<T, T, C>& x, std::int64_t count, double flop) {
+std::string region_name(const MatrixProduct<T, T, C>& x, std::int64_t count,
+                        double flop) {
   const auto type = [](cudaDataType_t value) {
     return value == CUDA_R_64F ? "fp64" : value == CUDA_R_32F ? "fp32" : "bf16";
   };
   const bool ta = x.transpose_a == Transpose::kYes;
   return fmt::format("pleat::kernels::gemm {}{} {} -> {} {} x {}, {} of them flop={:.0f}",
                      ta ? 'T' : 'N', x.transpose_b == Transpose::kYes ? 'T' : 'N',
-                     type(data_type<T>()), type(data_type<C>()), x.n, ta ? x.m : x.k, count,
-                     flop);
+                     type(data_type<T>()), type(data_type<C>()), x.n, ta ? x.m : x.k,
+                     count, flop);
 }
 
 template <class T, class C>
 double flop_of(const MatrixProduct<T, T, C>& x) {
-  return 2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) * static_cast<double>(x.k);
+  return 2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) *
+         static_cast<double>(x.k);
 }
 
-/// Kernels are free functions that are handed an execution space and nothing else, so what its
-/// products share is found by its stream. All of it is gone before Kokkos is.
+/// Kernels are free functions that are handed an execution space and nothing else, so
+/// what its products share is found by its stream. All of it is gone before Kokkos is.
 Engine& engine_of(const ExecSpace& exec) {
   static std::mutex mutex;
   static std::map<gpu::StreamHandle, std::unique_ptr<Engine>> engines;
@@ -360,29 +365,32 @@ Engine& engine_of(const ExecSpace& exec) {
 }  // namespace
 
 template <class T, class C>
-void cublaslt_gemms(const ExecSpace& exec, std::span<const MatrixProduct<T, T, C>> products) {
+void cublaslt_gemms(const ExecSpace& exec,
+                    std::span<const MatrixProduct<T, T, C>> products) {
   Engine& engine = engine_of(exec);
   if (products.empty() || !Kokkos::Profiling::profileLibraryLoaded()) {
     return engine.multiply<T, C>(exec, products);
   }
   double flop = 0.0;
   for (const auto& product : products) flop += flop_of(product);
-  const Kokkos::Profiling::ScopedRegion region(region_name(
-      products.front(), static_cast<std::int64_t>(products.size()), flop));
+  const Kokkos::Profiling::ScopedRegion region(
+      region_name(products.front(), static_cast<std::int64_t>(products.size()), flop));
   engine.multiply<T, C>(exec, products);
 }
 
 template <class T, class C>
 void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch) {
   Engine& engine = engine_of(exec);
-  if (!Kokkos::Profiling::profileLibraryLoaded()) return engine.multiply<T, C>(exec, batch);
+  if (!Kokkos::Profiling::profileLibraryLoaded())
+    return engine.multiply<T, C>(exec, batch);
   const double flop = static_cast<double>(batch.count) * flop_of(batch.first);
-  const Kokkos::Profiling::ScopedRegion region(region_name(batch.first, batch.count, flop));
+  const Kokkos::Profiling::ScopedRegion region(
+      region_name(batch.first, batch.count, flop));
   engine.multiply<T, C>(exec, batch);
 }
 
-#define PLEAT_INSTANTIATE(T, C)                       \
-  template void cublaslt_gemms<T, C>(const ExecSpace&, \
+#define PLEAT_INSTANTIATE(T, C)                                                \
+  template void cublaslt_gemms<T, C>(const ExecSpace&,                         \
                                      std::span<const MatrixProduct<T, T, C>>); \
   template void cublaslt_gemm_batch<T, C>(const ExecSpace&, const ProductBatch<T, C>&);
 PLEAT_INSTANTIATE(float, float)

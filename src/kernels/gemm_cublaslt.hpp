@@ -4,8 +4,8 @@
 /// \file
 /// \brief Matrix products by cuBLASLt on NVIDIA GPUs (docs/adr/0017).
 ///
-/// PLEAT_CUBLASLT_GEMM is defined where they are. PLEAT_CUBLASLT_STAND_IN compiles the same
-/// code over a stand-in on host memory (tests/kernels/stand_in).
+/// PLEAT_CUBLASLT_GEMM is defined where they are. PLEAT_CUBLASLT_STAND_IN compiles the
+/// same code over a stand-in on host memory (tests/kernels/stand_in).
 
 #include <span>
 
@@ -18,18 +18,20 @@
 namespace pleat::kernels {
 
 /// \brief Independent products, queued in the order of `exec`; the host waits for none.
-/// Several run side by side, on streams that begin after what `exec` has been given and that
-/// what it is given later waits for.
+/// Several run side by side, on streams that begin after what `exec` has been given and
+/// that what it is given later waits for.
 ///
-/// fp32 is multiplied in fp32, without TF32; bf16 with sums in fp32 that are rounded once. What
-/// cuBLASLt has no algorithm for, as for odd alignments, is done by the portable kernel. The
-/// algorithm follows from shape and alignment alone: the same products give the same bits.
-/// \throws InternalError PL0813 when cuBLASLt fails, PL0812 when CUDA does
+/// fp32 is multiplied in fp32, without TF32; bf16 with sums in fp32 that are rounded
+/// once. What cuBLASLt has no algorithm for, as for odd alignments, is done by the
+/// portable kernel. The algorithm follows from shape and alignment alone: the same
+/// products give the same bits. \throws InternalError PL0813 when cuBLASLt fails, PL0812
+/// when CUDA does
 template <class T, class C = T>
-void cublaslt_gemms(const ExecSpace& exec, std::span<const MatrixProduct<T, T, C>> products);
+void cublaslt_gemms(const ExecSpace& exec,
+                    std::span<const MatrixProduct<T, T, C>> products);
 
-/// \brief Products of one shape whose matrices lie so many elements apart; with step 0 all
-/// read the same one.
+/// \brief Products of one shape whose matrices lie so many elements apart; with step 0
+/// all read the same one.
 template <class T, class C = T>
 struct ProductBatch {
   MatrixProduct<T, T, C> first;

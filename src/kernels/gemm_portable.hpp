@@ -8,7 +8,8 @@
 
 namespace pleat::kernels {
 
-/// \brief One work item forms one element of c; neighbouring items read neighbouring columns.
+/// \brief One work item forms one element of c; neighbouring items read neighbouring
+/// columns.
 template <class T, class C>
 struct PortableGemm {
   using A = Accumulator<T>;
@@ -35,7 +36,8 @@ template <class T, class C>
 void portable_product(const ExecSpace& exec, const MatrixProduct<T, T, C>& product) {
   using Range = Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>;
   Kokkos::parallel_for("pleat::kernels::portable_gemm",
-                       Range(exec, 0, product.m * product.n), PortableGemm<T, C>{product});
+                       Range(exec, 0, product.m * product.n),
+                       PortableGemm<T, C>{product});
 }
 
 /// \brief The same for views.

@@ -11,8 +11,8 @@
 
 namespace pleat::kernels {
 
-/// \brief c[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, row-major. The sums are formed in
-/// the accumulator of C.
+/// \brief c[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, row-major. The sums are
+/// formed in the accumulator of C.
 template <class A, class B = A, class C = A>
 struct MatrixProduct {
   using Left = A;
@@ -34,8 +34,8 @@ struct MatrixProduct {
 
 namespace detail {
 
-/// \brief Libraries want a leading dimension of at least the row's length, even for a single
-/// row.
+/// \brief Libraries want a leading dimension of at least the row's length, even for a
+/// single row.
 template <class T>
 std::int64_t row_stride(const DeviceView<T, 2>& view) {
   const auto columns = static_cast<std::int64_t>(view.extent(1));
@@ -48,9 +48,10 @@ std::int64_t row_stride(const DeviceView<T, 2>& view) {
 /// \brief The product of views whose shapes fit.
 template <class T, class C>
 MatrixProduct<T, T, C> matrix_product(Transpose transpose_a, Transpose transpose_b,
-                                      Accumulator<T> alpha, const DeviceView<const T, 2>& a,
-                                      const DeviceView<const T, 2>& b, Accumulator<T> beta,
-                                      const DeviceView<C, 2>& c_MN) {
+                                      Accumulator<T> alpha,
+                                      const DeviceView<const T, 2>& a,
+                                      const DeviceView<const T, 2>& b,
+                                      Accumulator<T> beta, const DeviceView<C, 2>& c_MN) {
   MatrixProduct<T, T, C> result;
   result.m = static_cast<std::int64_t>(c_MN.extent(0));
   result.n = static_cast<std::int64_t>(c_MN.extent(1));

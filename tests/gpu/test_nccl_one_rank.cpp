@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief NCCL itself, on a single GPU: a communicator of one member, whose exchanges must be
-/// copies. Several members over the stand-in: tests/comm.
+/// \brief NCCL itself, on a single GPU: a communicator of one member, whose exchanges
+/// must be copies. Several members over the stand-in: tests/comm.
 
 #include <array>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// \brief How products reach cuBLASLt, over a stand-in for it. That they are right is what
-/// test_gemm.cpp shows over the same stand-in.
+/// \brief How products reach cuBLASLt, over a stand-in for it. That they are right is
+/// what test_gemm.cpp shows over the same stand-in.
 
 #include <numeric>
 
@@ -89,7 +89,8 @@ TEST_F(GemmByCublasLt, BadAlignmentIsLeftToThePortableKernel) {
   const auto a_RK = to_device<Bf16>(Values{1, 2, 3, 4, 5, 6}, 2, 3);
   const auto b = to_device<Bf16>(Values(6, 1.0), 2, 1, 3);
   const DeviceView<Bf16, 2> c_RN("c", 2, 1);
-  kernels::grouped_gemm_rows<Bf16>(ExecSpace(), Transpose::kYes, 1, a_RK, b, 0, c_RN, offsets);
+  kernels::grouped_gemm_rows<Bf16>(ExecSpace(), Transpose::kYes, 1, a_RK, b, 0, c_RN,
+                                   offsets);
   expect_same(to_host(c_RN), {6, 15}, "sums");
   EXPECT_EQ(products(), 1);
 }

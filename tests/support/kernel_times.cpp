@@ -2,12 +2,14 @@
 /// \file
 /// \brief A Kokkos tool: seconds of each kernel, as JSON in $PLEAT_KERNEL_TIMES.
 ///
-///     KOKKOS_TOOLS_LIBS=libpleat_kernel_times.so PLEAT_KERNEL_TIMES=times.json pleat train ...
+///     KOKKOS_TOOLS_LIBS=libpleat_kernel_times.so PLEAT_KERNEL_TIMES=times.json pleat
+///     train ...
 ///
-/// Kokkos waits for the device before it calls a tool, so times are those of the kernels, not
-/// of their launches, and the phases of metrics.csv are too. Matrix products come from
-/// libraries, which Kokkos does not see; they are regions whose name ends with " flop=N". Each
-/// kernel's first call, which loads it, is left out.
+/// Kokkos waits for the device before it calls a tool, so times are those of the kernels,
+/// not of their launches, and the phases of metrics.csv are too. Matrix products come
+/// from libraries, which Kokkos does not see; they are regions whose name ends with "
+/// flop=N". What happens outside of regions, which are the phases of steps, is left out,
+/// and so is each kernel's first call, which loads it.
 
 #include <chrono>
 #include <cstdint>
@@ -67,7 +69,8 @@ void write_times() {
   const char* separator = "";
   std::fprintf(file, "[");
   for (const auto& [name, sum] : times) {
-    std::fprintf(file, "%s\n{\"name\": %s, \"calls\": %lld, \"seconds\": %.6g, \"flop\": %.6g}",
+    std::fprintf(file,
+                 "%s\n{\"name\": %s, \"calls\": %lld, \"seconds\": %.6g, \"flop\": %.6g}",
                  separator, quoted(name).c_str(), static_cast<long long>(sum.calls - 1),
                  sum.seconds, sum.flop);
     separator = ",";
@@ -75,6 +78,10 @@ void write_times() {
   std::fprintf(file, "\n]\n");
   std::fclose(file);
   std::rename((path + ".tmp").c_str(), path.c_str());
+}
+
+void end_kernel() {
+  if (!regions.empty()) add(kernel, 0.0, kernel_start);
 }
 
 void begin_kernel(const char* name) {
@@ -95,9 +102,9 @@ void kokkosp_begin_parallel_reduce(const char* name, std::uint32_t, std::uint64_
 void kokkosp_begin_parallel_scan(const char* name, std::uint32_t, std::uint64_t*) {
   begin_kernel(name);
 }
-void kokkosp_end_parallel_for(std::uint64_t) { add(kernel, 0.0, kernel_start); }
-void kokkosp_end_parallel_reduce(std::uint64_t) { add(kernel, 0.0, kernel_start); }
-void kokkosp_end_parallel_scan(std::uint64_t) { add(kernel, 0.0, kernel_start); }
+void kokkosp_end_parallel_for(std::uint64_t) { end_kernel(); }
+void kokkosp_end_parallel_reduce(std::uint64_t) { end_kernel(); }
+void kokkosp_end_parallel_scan(std::uint64_t) { end_kernel(); }
 
 void kokkosp_push_profile_region(const char* text) {
   const std::string name = text;
@@ -116,7 +123,8 @@ void kokkosp_pop_profile_region() {
   const Region region = regions.back();
   regions.pop_back();
   if (!region.name.empty()) add(region.name, region.flop, region.start);
-  if (regions.empty() && Clock::now() - last_written > std::chrono::seconds(1)) write_times();
+  if (regions.empty() && Clock::now() - last_written > std::chrono::milliseconds(200))
+    write_times();
 }
 
 void kokkosp_finalize_library() { write_times(); }

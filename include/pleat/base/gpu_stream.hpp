@@ -2,13 +2,14 @@
 #pragma once
 
 /// \file
-/// \brief Streams and events of a GPU as objects: CUDA on NVIDIA, HIP on AMD, under one name
-/// each. Empty in builds for hosts, but for tests that bring streams of their own
+/// \brief Streams and events of a GPU as objects: CUDA on NVIDIA, HIP on AMD, under one
+/// name each. Empty in builds for hosts, but for tests that bring streams of their own
 /// (PLEAT_GPU_STAND_IN: tests/comm/stand_in).
 
 #include "pleat/base/types.hpp"
 
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(PLEAT_GPU_STAND_IN)
+#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || \
+    defined(PLEAT_GPU_STAND_IN)
 
 #if defined(KOKKOS_ENABLE_HIP)
 #include <hip/hip_runtime.h>
@@ -28,8 +29,8 @@ using Error = PLEAT_GPU(Error_t);
 
 /// \throws InternalError PL0812 with the text that CUDA or HIP has for the error
 inline void check(Error error, const char* call) {
-  PLEAT_REQUIRE(error == PLEAT_GPU(Success), InternalError, "PL0812", "{} failed: {}", call,
-                PLEAT_GPU(GetErrorString)(error));
+  PLEAT_REQUIRE(error == PLEAT_GPU(Success), InternalError, "PL0812", "{} failed: {}",
+                call, PLEAT_GPU(GetErrorString)(error));
 }
 
 /// \brief The stream on which `exec` queues; in the stand-in null, which is the host.

@@ -29,18 +29,26 @@ std::uint64_t index_of(const Layout& layout, std::int64_t b, std::uint64_t row,
 
 double element(const void* data, const Layout& layout, std::uint64_t index) {
   switch (layout.type) {
-    case CUDA_R_64F: return static_cast<const double*>(data)[index];
-    case CUDA_R_32F: return static_cast<const float*>(data)[index];
-    case CUDA_R_16BF: break;
+    case CUDA_R_64F:
+      return static_cast<const double*>(data)[index];
+    case CUDA_R_32F:
+      return static_cast<const float*>(data)[index];
+    case CUDA_R_16BF:
+      break;
   }
   return static_cast<double>(static_cast<const pleat::Bf16*>(data)[index]);
 }
 
 void set_element(void* data, const Layout& layout, std::uint64_t index, double value) {
   switch (layout.type) {
-    case CUDA_R_64F: static_cast<double*>(data)[index] = value; return;
-    case CUDA_R_32F: static_cast<float*>(data)[index] = static_cast<float>(value); return;
-    case CUDA_R_16BF: break;
+    case CUDA_R_64F:
+      static_cast<double*>(data)[index] = value;
+      return;
+    case CUDA_R_32F:
+      static_cast<float*>(data)[index] = static_cast<float>(value);
+      return;
+    case CUDA_R_16BF:
+      break;
   }
   static_cast<pleat::Bf16*>(data)[index] = pleat::Bf16(static_cast<float>(value));
 }
@@ -81,7 +89,8 @@ struct Product {
           sum += element(left, left_layout, l) * element(right, right_layout, r);
         }
         const auto place = index_of(result_layout, b, i, j);
-        const double before = beta == 0.0 ? 0.0 : beta * element(result, result_layout, place);
+        const double before =
+            beta == 0.0 ? 0.0 : beta * element(result, result_layout, place);
         set_element(result, result_layout, place, alpha * sum + before);
       }
     }
@@ -127,8 +136,8 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_EXECUTION_FAILED ? "execution failed" : "another status";
 }
 
-cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc, cublasComputeType_t compute,
-                                      cudaDataType scale) {
+cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc,
+                                      cublasComputeType_t compute, cudaDataType scale) {
   *desc = {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N};
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -165,32 +174,39 @@ cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preferenc
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t which,
-                                                    const void* value, std::size_t bytes) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which,
+    const void* value, std::size_t bytes) {
   const auto set = [&](auto& place) {
     if (bytes != sizeof(place)) return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(&place, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
   };
   switch (which) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(preference->workspace);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return set(preference->reduction);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(preference->left);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(preference->right);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return set(preference->result);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(preference->output);
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return set(preference->workspace);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return set(preference->reduction);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return set(preference->left);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return set(preference->right);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return set(preference->result);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return set(preference->output);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t left,
-    cublasLtMatrixLayout_t right, cublasLtMatrixLayout_t result, cublasLtMatrixLayout_t output,
-    cublasLtMatmulPreference_t preference, int, cublasLtMatmulHeuristicResult_t results[],
-    int* found) {
+    cublasLtMatrixLayout_t right, cublasLtMatrixLayout_t result,
+    cublasLtMatrixLayout_t output, cublasLtMatmulPreference_t preference, int,
+    cublasLtMatmulHeuristicResult_t results[], int* found) {
   ++stand_in::blas_calls().asked;
-  const Product product{*desc, *left, *right, *result, nullptr, nullptr, nullptr, 0.0, 0.0};
+  const Product product{*desc,   *left,   *right, *result, nullptr,
+                        nullptr, nullptr, 0.0,    0.0};
   const bool in_fp64 = left->type == CUDA_R_64F;
   // Sums in another order each time, or rounded before their end, are not wanted.
   if (!product.fits() || output != result || preference->output != preference->result ||
@@ -211,29 +227,37 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                                       cublasLtMatrixLayout_t left, cublasLtMatrixLayout_t right,
-                                       cublasLtMatrixLayout_t result, cublasLtMatrixLayout_t,
-                                       const cublasLtMatmulAlgo_t* algorithm,
-                                       cublasLtMatmulHeuristicResult_t* found) {
-  const Product product{*desc, *left, *right, *result, nullptr, nullptr, nullptr, 0.0, 0.0};
+cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t left,
+    cublasLtMatrixLayout_t right, cublasLtMatrixLayout_t result, cublasLtMatrixLayout_t,
+    const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* found) {
+  const Product product{*desc,   *left,   *right, *result, nullptr,
+                        nullptr, nullptr, 0.0,    0.0};
   if (!is_in_range(*algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
   found->workspaceSize = algorithm->workspace;
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
-                              const void* left, cublasLtMatrixLayout_t left_layout,
-                              const void* right, cublasLtMatrixLayout_t right_layout,
-                              const void* beta, const void* result,
-                              cublasLtMatrixLayout_t result_layout, void* output,
-                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
-                              void* workspace, std::size_t workspace_bytes,
-                              cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                              const void* alpha, const void* left,
+                              cublasLtMatrixLayout_t left_layout, const void* right,
+                              cublasLtMatrixLayout_t right_layout, const void* beta,
+                              const void* result, cublasLtMatrixLayout_t result_layout,
+                              void* output, cublasLtMatrixLayout_t,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t stream) {
   ++stand_in::blas_calls().products;
-  if (std::exchange(stand_in::fail_next_product, false)) return CUBLAS_STATUS_EXECUTION_FAILED;
-  const Product product{*desc, *left_layout, *right_layout, *result_layout, left, right, output,
-                        number(alpha, desc->scale), number(beta, desc->scale)};
+  if (std::exchange(stand_in::fail_next_product, false))
+    return CUBLAS_STATUS_EXECUTION_FAILED;
+  const Product product{*desc,
+                        *left_layout,
+                        *right_layout,
+                        *result_layout,
+                        left,
+                        right,
+                        output,
+                        number(alpha, desc->scale),
+                        number(beta, desc->scale)};
   if (!product.fits() || result != output || !is_in_range(*algorithm, product) ||
       !is_aligned(left, algorithm->left) || !is_aligned(right, algorithm->right) ||
       !is_aligned(output, algorithm->result) || workspace == nullptr ||

@@ -74,8 +74,8 @@ using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 const char* cublasLtGetStatusString(cublasStatus_t status);
-cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc, cublasComputeType_t compute,
-                                      cudaDataType scale);
+cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc,
+                                      cublasComputeType_t compute, cudaDataType scale);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t which,
                                               const void* value, std::size_t bytes);
@@ -86,16 +86,17 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t which,
                                                 const void* value, std::size_t bytes);
 cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference);
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t which,
-                                                    const void* value, std::size_t bytes);
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which,
+    const void* value, std::size_t bytes);
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t left,
-    cublasLtMatrixLayout_t right, cublasLtMatrixLayout_t result, cublasLtMatrixLayout_t output,
-    cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t results[],
-    int* found);
+    cublasLtMatrixLayout_t right, cublasLtMatrixLayout_t result,
+    cublasLtMatrixLayout_t output, cublasLtMatmulPreference_t preference, int wanted,
+    cublasLtMatmulHeuristicResult_t results[], int* found);
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                                       cublasLtMatrixLayout_t left, cublasLtMatrixLayout_t right,
+                                       cublasLtMatrixLayout_t left,
+                                       cublasLtMatrixLayout_t right,
                                        cublasLtMatrixLayout_t result,
                                        cublasLtMatrixLayout_t output,
                                        const cublasLtMatmulAlgo_t* algorithm,
