@@ -33,10 +33,12 @@ TEST_P(GoldenRun, Fp32LossesAgree) {
   expect_trace(path("out/metrics.csv"), golden("trace.h5"), 1e-5, 1e-4);
 }
 
-// A bf16 number has 8 bits: a choice of the router may fall otherwise.
+// The first step shows the rounding of bf16 alone (on a CPU 9e-4 at most); then choices of the
+// routers fall otherwise and the traces part (loss 1.2e-2, router losses and norms 4e-2).
 TEST_P(GoldenRun, Bf16LossesAgree) {
   train("bf16");
-  expect_trace(path("out/metrics.csv"), golden("trace.h5"), 0, 0);
+  expect_trace(path("out/metrics.csv"), golden("trace.h5"), 3e-3, 3e-3, 1);
+  expect_trace(path("out/metrics.csv"), golden("trace.h5"), 0.1, 0.1);
 }
 
 TEST_P(GoldenRun, GradientsOfTheFirstStepAgree) {
