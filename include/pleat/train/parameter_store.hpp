@@ -51,6 +51,7 @@ class ParameterStore {
                  plan::Sharding sharding);
 
   const tensor::ParameterLayout& layout() const { return *layout_; }
+  std::shared_ptr<const tensor::ParameterLayout> shared_layout() const { return layout_; }
   const model::ModelTensors<T>& weights() const { return weight_views_; }
   const model::ModelTensors<G>& gradients() const { return gradient_views_; }
 
