@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Kokkos, and Kokkos Kernels where a GPU's BLAS is called through it (target
-# pleat_device_blas). An installed pair (Kokkos_ROOT, modules, Spack) is used when found;
-# otherwise the pinned one is built by scripts/build_kokkos, once per configuration, into
-# PLEAT_CACHE.
+# Kokkos. An installed one (Kokkos_ROOT, modules, Spack) is used when found; otherwise the
+# pinned one is built by scripts/build_kokkos, once per configuration, into PLEAT_CACHE.
 set(PLEAT_KOKKOS_BACKEND "OPENMP" CACHE STRING
   "Kokkos device back end where Kokkos is not installed: OPENMP, SERIAL, CUDA or HIP")
 option(PLEAT_KOKKOS_DEBUG "Build that Kokkos with bounds checks of every view access" OFF)
@@ -30,7 +28,6 @@ if(NOT Kokkos_FOUND)
                         "Kokkos_ROOT names an installed one.")
   endif()
   set(Kokkos_ROOT ${prefix})
-  set(KokkosKernels_ROOT ${prefix})
   find_package(Kokkos 4.5 REQUIRED)
 endif()
 
@@ -42,10 +39,11 @@ foreach(device CUDA HIP SYCL)
   endif()
 endforeach()
 
-add_library(pleat_device_blas INTERFACE)
+# Matrix products on NVIDIA GPUs (src/kernels/gemm_cublaslt.cpp).
+add_library(pleat_cublaslt INTERFACE)
 set(PLEAT_DEVICE_BLAS "none (portable kernels)")
 if(PLEAT_DEVICE STREQUAL "CUDA")
-  set(PLEAT_DEVICE_BLAS "cuBLAS through Kokkos Kernels")
-  find_package(KokkosKernels 4.5 REQUIRED)
-  target_link_libraries(pleat_device_blas INTERFACE Kokkos::kokkoskernels)
+  set(PLEAT_DEVICE_BLAS "cuBLASLt")
+  find_package(CUDAToolkit REQUIRED)
+  target_link_libraries(pleat_cublaslt INTERFACE CUDA::cublasLt)
 endif()

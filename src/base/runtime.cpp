@@ -15,6 +15,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include "pleat/base/device.hpp"
 #include "pleat/base/failure.hpp"
 
 namespace pleat {
@@ -112,6 +113,7 @@ Runtime::Runtime(int& argc, char**& argv) {
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+  require_device();
   Kokkos::InitializationSettings settings;
   settings.set_disable_warnings(true);
   Kokkos::initialize(settings);

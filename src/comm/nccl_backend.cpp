@@ -339,10 +339,10 @@ std::unique_ptr<Backend> make_nccl_backend(MPI_Comm members, const std::string& 
 
 std::string device_address() {
   int device = 0;
-  check_gpu(PLEAT_GPU(GetDevice)(&device), "GetDevice");
+  gpu::check(PLEAT_GPU(GetDevice)(&device), "GetDevice");
   std::array<char, 64> address{};
-  check_gpu(PLEAT_GPU(DeviceGetPCIBusId)(address.data(), address.size(), device),
-            "DeviceGetPCIBusId");
+  gpu::check(PLEAT_GPU(DeviceGetPCIBusId)(address.data(), address.size(), device),
+             "DeviceGetPCIBusId");
   return address.data();
 }
 

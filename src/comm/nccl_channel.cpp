@@ -20,38 +20,6 @@ std::string last_words([[maybe_unused]] ncclComm_t comm) {
 
 }  // namespace
 
-void check_gpu(GpuError error, const char* call) {
-  PLEAT_REQUIRE(error == PLEAT_GPU(Success), InternalError, "PL0812", "{} failed: {}",
-                call, PLEAT_GPU(GetErrorString)(error));
-}
-
-Stream::Stream() {
-  check_gpu(PLEAT_GPU(StreamCreateWithFlags)(&handle_, PLEAT_GPU(StreamNonBlocking)),
-            "StreamCreateWithFlags");
-}
-Stream::~Stream() { (void)PLEAT_GPU(StreamDestroy)(handle_); }
-
-Event::Event() {
-  check_gpu(PLEAT_GPU(EventCreateWithFlags)(&handle_, PLEAT_GPU(EventDisableTiming)),
-            "EventCreateWithFlags");
-}
-Event::~Event() { (void)PLEAT_GPU(EventDestroy)(handle_); }
-
-void Event::record(GpuStream stream) const {
-  check_gpu(PLEAT_GPU(EventRecord)(handle_, stream), "EventRecord");
-}
-
-void Event::hold_back(GpuStream stream) const {
-  check_gpu(PLEAT_GPU(StreamWaitEvent)(stream, handle_, 0), "StreamWaitEvent");
-}
-
-bool Event::reached() const {
-  const GpuError state = PLEAT_GPU(EventQuery)(handle_);
-  if (state == PLEAT_GPU(ErrorNotReady)) return false;
-  check_gpu(state, "EventQuery");
-  return true;
-}
-
 NcclBatch::NcclBatch() { (void)ncclGroupStart(); }
 NcclBatch::~NcclBatch() {
   if (open_) (void)ncclGroupEnd();

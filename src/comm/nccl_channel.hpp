@@ -13,36 +13,8 @@
 
 namespace pleat::comm::detail {
 
-/// \throws InternalError PL0812 with the text that CUDA or HIP has for the error
-void check_gpu(GpuError error, const char* call);
-
-class Stream {
- public:
-  Stream();
-  ~Stream();
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  GpuStream get() const { return handle_; }
-
- private:
-  GpuStream handle_ = nullptr;
-};
-
-/// \brief A point in the order of a stream.
-class Event {
- public:
-  Event();
-  ~Event();
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  void record(GpuStream stream) const;
-  /// \brief What `stream` is given later runs after the recorded point.
-  void hold_back(GpuStream stream) const;
-  bool reached() const;
-
- private:
-  GpuEvent handle_ = nullptr;
-};
+using gpu::Event;
+using gpu::Stream;
 
 /// \brief Calls of NCCL that are launched together: `NcclBatch batch; ...;
 /// batch.launch()`. Left early, it is closed.

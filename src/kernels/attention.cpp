@@ -5,6 +5,8 @@
 
 #include "attention_host.hpp"
 #include "attention_portable.hpp"
+#include "attention_products.hpp"
+#include "gemm_cublaslt.hpp"
 #include "gemm_host.hpp"
 #include "pleat/base/error.hpp"
 
@@ -99,6 +101,12 @@ void attention_forward(const ExecSpace& exec, const AttentionShape& shape,
   host_attention_forward<T>(exec, near, scale, pieces, q_TQ, kv_UR, scratch, o_TO,
                             lse_HT);
 #else
+#if defined(PLEAT_CUBLASLT_GEMM)
+  if (pieces == Pieces::kFirst) {
+    return products_attention_forward<T>(exec, near, scale, q_TQ, kv_UR, scratch, o_TO,
+                                         lse_HT);
+  }
+#endif
   static_cast<void>(scratch);
   portable_attention_forward<T>(exec, near, scale, pieces, q_TQ, kv_UR, o_TO, lse_HT);
 #endif
@@ -153,6 +161,12 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape,
   host_attention_backward<T>(exec, near, scale, pieces, accumulate_keys, q_TQ, kv_UR,
                              lse_HT, delta_HT, do_TO, tasks, scratch, dq_TQ, dkv_UR);
 #else
+#if defined(PLEAT_CUBLASLT_GEMM)
+  if (pieces == Pieces::kFirst && !accumulate_keys) {
+    return products_attention_backward<T>(exec, near, scale, q_TQ, kv_UR, lse_HT, delta_HT,
+                                          do_TO, scratch, dq_TQ, dkv_UR);
+  }
+#endif
   static_cast<void>(scratch);
   portable_attention_backward<T>(exec, near, scale, pieces, accumulate_keys, q_TQ, kv_UR,
                                  lse_HT, delta_HT, do_TO, dq_TQ, dkv_UR);

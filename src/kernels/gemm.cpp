@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/kernels/gemm.hpp"
 
-#include <algorithm>
-#include <type_traits>
 #include <vector>
 
+#include "gemm_cublaslt.hpp"
 #include "gemm_host.hpp"
 #include "gemm_portable.hpp"
 #include "pleat/base/error.hpp"
-
-#if defined(KOKKOS_ENABLE_CUDA)
-#include <KokkosBlas3_gemm.hpp>
-#endif
 
 namespace pleat::kernels {
 namespace {
@@ -29,76 +24,27 @@ void require_shapes(Transpose transpose_a, Transpose transpose_b,
                c_MN.extent(1));
 }
 
-/// One product of several that may run side by side.
+/// Products that may run side by side, by the quickest way that this build has.
 template <class T, class C>
-struct Product {
-  Transpose transpose_a, transpose_b;
-  DeviceView<const T, 2> a, b;
-  DeviceView<C, 2> c_MN;
-};
-
+void multiply(const ExecSpace& exec, const std::vector<MatrixProduct<T, T, C>>& products) {
 #if defined(PLEAT_HOST_GEMM)
-
-template <class T>
-std::int64_t row_stride(const DeviceView<T, 2>& view) {
-  // BLAS wants a leading dimension of at least the row's length, even for a single row.
-  const auto columns = static_cast<std::int64_t>(view.extent(1));
-  const auto stride = static_cast<std::int64_t>(view.stride(0));
-  return std::max({stride, columns, std::int64_t{1}});
-}
-
-template <class T, class C>
-HostProduct<T, T, C> host_product(const Product<T, C>& x, Accumulator<T> alpha,
-                                  Accumulator<T> beta) {
-  HostProduct<T, T, C> result;
-  result.m = x.c_MN.extent_int(0);
-  result.n = x.c_MN.extent_int(1);
-  result.k = x.a.extent_int(x.transpose_a == Transpose::kYes ? 0 : 1);
-  result.transpose_a = x.transpose_a;
-  result.transpose_b = x.transpose_b;
-  result.alpha = alpha;
-  result.a = x.a.data();
-  result.a_stride = row_stride<const T>(x.a);
-  result.b = x.b.data();
-  result.b_stride = row_stride<const T>(x.b);
-  result.beta = beta;
-  result.c = x.c_MN.data();
-  result.c_stride = row_stride<C>(x.c_MN);
-  return result;
-}
-
-template <class T, class C>
-void multiply(const ExecSpace& exec, Accumulator<T> alpha, Accumulator<T> beta,
-              const std::vector<Product<T, C>>& products) {
-  std::vector<HostProduct<T, T, C>> host;
-  host.reserve(products.size());
-  for (const Product<T, C>& x : products) host.push_back(host_product<T, C>(x, alpha, beta));
-  host_gemms<T, C>(exec, host);
-}
-
+  host_gemms<T, C>(exec, products);
+#elif defined(PLEAT_CUBLASLT_GEMM)
+  cublaslt_gemms<T, C>(exec, products);
 #else
-
-template <class T, class C>
-void multiply(const ExecSpace& exec, Accumulator<T> alpha, Accumulator<T> beta,
-              const std::vector<Product<T, C>>& products) {
-  for (const Product<T, C>& x : products) {
-    if (x.c_MN.size() == 0) continue;
-#if defined(KOKKOS_ENABLE_CUDA)
-    // Libraries disagree about products over nothing; the portable kernel scales c by beta.
-    if constexpr (std::is_same_v<T, Accumulator<T>>) {
-      if (x.a.size() != 0) {
-        KokkosBlas::gemm(exec, x.transpose_a == Transpose::kYes ? "T" : "N",
-                         x.transpose_b == Transpose::kYes ? "T" : "N", alpha, x.a, x.b, beta,
-                         x.c_MN);
-        continue;
-      }
-    }
+  for (const auto& product : products) portable_product<T, C>(exec, product);
 #endif
-    portable_gemm<T, C>(exec, x.transpose_a, x.transpose_b, alpha, x.a, x.b, beta, x.c_MN);
-  }
 }
 
-#endif
+/// A checked product.
+template <class T, class C>
+MatrixProduct<T, T, C> checked_product(Transpose transpose_a, Transpose transpose_b,
+                                       Accumulator<T> alpha, const DeviceView<const T, 2>& a,
+                                       const DeviceView<const T, 2>& b, Accumulator<T> beta,
+                                       const DeviceView<C, 2>& c_MN) {
+  require_shapes<T, C>(transpose_a, transpose_b, a, b, c_MN);
+  return matrix_product<T, C>(transpose_a, transpose_b, alpha, a, b, beta, c_MN);
+}
 
 /// Rows [begin, end) of a matrix.
 template <class T>
@@ -127,8 +73,8 @@ template <class T, class C>
 void gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b,
           Accumulator<T> alpha, const DeviceView<const T, 2>& a, const DeviceView<const T, 2>& b,
           Accumulator<T> beta, const DeviceView<C, 2>& c_MN) {
-  require_shapes<T, C>(transpose_a, transpose_b, a, b, c_MN);
-  multiply<T, C>(exec, alpha, beta, {{transpose_a, transpose_b, a, b, c_MN}});
+  multiply<T, C>(exec,
+                 {checked_product<T, C>(transpose_a, transpose_b, alpha, a, b, beta, c_MN)});
 }
 
 template <class T>
@@ -137,16 +83,16 @@ void grouped_gemm_rows(const ExecSpace& exec, Transpose transpose_b, Accumulator
                        Accumulator<T> beta, const DeviceView<T, 2>& c_RN,
                        const GroupOffsets& offsets) {
   require_offsets(offsets, a_RK.extent(0), b.extent(0));
-  std::vector<Product<T, T>> products;
+  std::vector<MatrixProduct<T, T, T>> products;
+  products.reserve(static_cast<std::size_t>(offsets.groups()));
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];
     const std::int64_t end = offsets.host[e + 1];
-    products.push_back({Transpose::kNo, transpose_b, rows<const T>(a_RK, begin, end),
-                        slice<const T>(b, e), rows<T>(c_RN, begin, end)});
-    require_shapes<T, T>(Transpose::kNo, transpose_b, products.back().a, products.back().b,
-                         products.back().c_MN);
+    products.push_back(checked_product<T, T>(
+        Transpose::kNo, transpose_b, alpha, rows<const T>(a_RK, begin, end),
+        slice<const T>(b, e), beta, rows<T>(c_RN, begin, end)));
   }
-  multiply<T, T>(exec, alpha, beta, products);
+  multiply<T, T>(exec, products);
 }
 
 template <class T>
@@ -156,16 +102,16 @@ void grouped_gemm_weights(const ExecSpace& exec, Accumulator<T> alpha,
                           const GroupOffsets& offsets) {
   using G = Gradient<T>;
   require_offsets(offsets, a_RM.extent(0), c_EMN.extent(0));
-  std::vector<Product<T, G>> products;
+  std::vector<MatrixProduct<T, T, G>> products;
+  products.reserve(static_cast<std::size_t>(offsets.groups()));
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];
     const std::int64_t end = offsets.host[e + 1];
-    products.push_back({Transpose::kYes, Transpose::kNo, rows<const T>(a_RM, begin, end),
-                        rows<const T>(b_RN, begin, end), slice<G>(c_EMN, e)});
-    require_shapes<T, G>(Transpose::kYes, Transpose::kNo, products.back().a, products.back().b,
-                         products.back().c_MN);
+    products.push_back(checked_product<T, G>(
+        Transpose::kYes, Transpose::kNo, alpha, rows<const T>(a_RM, begin, end),
+        rows<const T>(b_RN, begin, end), beta, slice<G>(c_EMN, e)));
   }
-  multiply<T, G>(exec, alpha, beta, products);
+  multiply<T, G>(exec, products);
 }
 
 #define PLEAT_INSTANTIATE_GEMM(T, C)                                                           \

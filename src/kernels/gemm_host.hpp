@@ -8,12 +8,12 @@
 /// the packed kernel of gemm_packed.hpp where the compiler may use vectors with fused
 /// multiply-add (PLEAT_PACKED_GEMM), else the BLAS.
 
-#include <cstdint>
 #include <span>
 
-#include "pleat/kernels/gemm.hpp"
+#include "gemm_product.hpp"
 
-#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
+#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && \
+    !defined(KOKKOS_ENABLE_SYCL) && !defined(PLEAT_CUBLASLT_STAND_IN)
 #if (defined(__AVX2__) && defined(__FMA__)) || defined(__AVX512F__)
 #define PLEAT_PACKED_GEMM
 #endif
@@ -24,26 +24,9 @@
 
 namespace pleat::kernels {
 
-/// \brief c[m, n] = alpha op(a)[m, k] op(b)[k, n] + beta c, row-major. The sums are formed in
-/// the accumulator of C.
+/// \brief In host memory.
 template <class A, class B = A, class C = A>
-struct HostProduct {
-  using Left = A;
-  using Right = B;
-  using Result = C;
-  using Sum = Accumulator<C>;
-  std::int64_t m = 0, n = 0, k = 0;
-  Transpose transpose_a = Transpose::kNo;
-  Transpose transpose_b = Transpose::kNo;
-  Sum alpha = 1;
-  const A* a = nullptr;
-  std::int64_t a_stride = 0;  ///< elements from one row as stored to the next
-  const B* b = nullptr;
-  std::int64_t b_stride = 0;
-  Sum beta = 0;
-  C* c = nullptr;
-  std::int64_t c_stride = 0;
-};
+using HostProduct = MatrixProduct<A, B, C>;
 
 /// \brief One product on the calling thread, which is inside a parallel region or alone.
 template <class A, class B = A, class C = A>

@@ -7,6 +7,7 @@
 
 #include "attention_host.hpp"
 #include "attention_portable.hpp"
+#include "gemm_cublaslt.hpp"
 #include "gemm_host.hpp"
 #include "pleat/kernels/attention.hpp"
 #include "reference.hpp"
@@ -131,6 +132,14 @@ inline Values reference_backward(const Problem& shape, const Values& qkv,
 }
 
 /// \brief The ways to compute it; kProgram is what the public functions choose.
+/// \brief Whether the program forms first pieces by products and further ones by the portable
+/// kernel (attention_products.hpp).
+#if defined(PLEAT_CUBLASLT_GEMM)
+inline constexpr bool kByProducts = true;
+#else
+inline constexpr bool kByProducts = false;
+#endif
+
 enum class Variant { kProgram, kPortable, kHostFused, kHostSplit };
 
 inline std::vector<Variant> variants() {

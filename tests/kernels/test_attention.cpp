@@ -65,8 +65,13 @@ TYPED_TEST(Attention, ForwardEqualsReference) {
     for (const Variant variant : variants()) {
       Case<T> problem(shape, qkv, d_out_of(shape));
       problem.forward(variant);
-      expect_close(problem.o(), expected.o, tolerance<T>(), describe(shape));
-      expect_close(problem.lse(), expected.lse, tolerance<Accumulator<T>>(), describe(shape));
+      // As operands of a product of GPUs the probabilities are rounded to bf16, too.
+      const bool rounded_twice =
+          std::is_same_v<T, Bf16> && kByProducts && variant == Variant::kProgram;
+      expect_close(problem.o(), expected.o, (rounded_twice ? 2.0 : 1.0) * tolerance<T>(),
+                   describe(shape));
+      expect_close(problem.lse(), expected.lse, tolerance<Accumulator<T>>(),
+                   describe(shape));
     }
   }
 }
@@ -82,7 +87,8 @@ TYPED_TEST(Attention, BackwardEqualsReference) {
       problem.backward(variant);
       // In bf16 the gradient depends on the rounded output too.
       constexpr double kGrowth = std::is_same_v<T, Bf16> ? 2.0 : 1.0;
-      expect_close(problem.gradient(), expected, kGrowth * tolerance<T>(), describe(shape));
+      expect_close(problem.gradient(), expected, kGrowth * tolerance<T>(),
+                   describe(shape));
     }
   }
 }

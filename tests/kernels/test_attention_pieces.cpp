@@ -214,11 +214,13 @@ TEST(AttentionGradients, OverwriteOrAccumulate) {
       for (double& value : values) value *= 2.0;
       return values;
     };
+    // The same bits where one kernel does all of it.
+    const double relative = kByProducts && variant == Variant::kProgram ? 1.0e-13 : 0.0;
     whole.backward(variant, Pieces::kFurther, false);
     expect_close(to_host(whole.rank.arrays.dq_TQ), doubled(dq), 1.0e-13, "dq twice");
-    expect_same(to_host(whole.rank.arrays.dkv_UR), dkv, "dkv overwritten");
+    expect_close(to_host(whole.rank.arrays.dkv_UR), dkv, relative, "dkv overwritten");
     whole.backward(variant, Pieces::kFirst, true);
-    expect_same(to_host(whole.rank.arrays.dq_TQ), dq, "dq overwritten");
+    expect_close(to_host(whole.rank.arrays.dq_TQ), dq, relative, "dq overwritten");
     expect_close(to_host(whole.rank.arrays.dkv_UR), doubled(dkv), 1.0e-13, "dkv twice");
   }
 }
@@ -255,7 +257,7 @@ TEST(AttentionDiagonal, AllKeysForAnyLargeOne) {
   for (const double x : to_host(whole.rank.arrays.o_TO)) ASSERT_TRUE(std::isfinite(x));
 }
 
-TEST(AttentionShapeCheck, RefusesWhatHasNoMeaning) {
+TEST(AttentionPiecesCheck, RefusesWhatHasNoMeaning) {
   const auto refuses = [](void (*change)(AttentionShape&)) {
     Whole whole;
     change(whole.shape);

@@ -5,6 +5,7 @@
 #include "pleat/io/hdf5.hpp"
 #include "pleat/kernels/rope.hpp"
 #include "reference.hpp"
+#include "support/places.hpp"
 
 namespace pleat::test {
 namespace {
@@ -80,7 +81,7 @@ TYPED_TEST(Rope, TablesOfGivenPositions) {
 TYPED_TEST(Rope, TablesEqualTheGoldenOnes) {
   using T = TypeParam;
   for (const std::string name : {"mixtral-tiny", "qwen2moe-tiny", "qwen3moe-tiny"}) {
-    const auto file = io::Hdf5File::open_read(std::string(PLEAT_TESTS_DIR) + "/golden/" +
+    const auto file = io::Hdf5File::open_read(tests_folder() + "/golden/" +
                                               name + "/golden.h5");
     const auto debug = file.root().group("debug");
     const auto shape = debug.dataset("rope_cos").shape();

@@ -9,11 +9,12 @@
 #include <fmt/format.h>
 
 #include "pleat/io/hdf5.hpp"
+#include "support/places.hpp"
 
 namespace pleat::test {
 
 inline std::string golden_folder(const std::string& name) {
-  return std::string(PLEAT_TESTS_DIR) + "/golden/" + name;
+  return tests_folder() + "/golden/" + name;
 }
 
 /// \brief A deck that trains the case's trace; every number comes from the attributes of

@@ -20,6 +20,8 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include "support/places.hpp"
+
 namespace pleat::test {
 
 struct ProgramResult {
@@ -51,7 +53,7 @@ class ProgramTest : public ::testing::Test {
   /// \param environment  "NAME=value ..." in front of the command
   ProgramResult pleat(const std::string& arguments, const std::string& environment = "") const {
     const std::string command = "cd '" + folder_.string() + "' && " + environment + " '" +
-                                PLEAT_PROGRAM + "' " + arguments + " 2>&1";
+                                program() + "' " + arguments + " 2>&1";
     std::FILE* pipe = popen(command.c_str(), "r");
     ProgramResult result;
     std::array<char, 4096> buffer;
