@@ -3,7 +3,7 @@
 # or RCCL_ROOT names a place. Without it, device memory is staged through MPI.
 add_library(pleat_nccl INTERFACE)
 set(PLEAT_NCCL "none (exchanges between devices are staged through MPI)")
-if("CUDA" IN_LIST Kokkos_DEVICES)
+if(PLEAT_DEVICE STREQUAL "CUDA")
   find_package(CUDAToolkit REQUIRED)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})

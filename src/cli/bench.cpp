@@ -14,6 +14,7 @@
 #include "pleat/io/durable_file.hpp"
 #include "pleat/train/grid_choice.hpp"
 #include "pleat/train/run_config.hpp"
+#include "program.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -98,12 +99,12 @@ ExitCode compare(const BenchOptions& options, const Runtime& runtime) {
 void add_bench(CLI::App& program, Job& job) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command =
-      program.add_subcommand("bench",
-                             "Times the kernels and the exchanges of the ranks that it "
-                             "runs on (mpirun) against the "
-                             "measured peaks of the machine, and checks the kernels "
-                             "against stored answers; exit code "
-                             "1 where one is wrong");
+      add_command(program, "bench",
+                  "Times the kernels and the exchanges of the ranks that it "
+                  "runs on (mpirun) against the "
+                  "measured peaks of the machine, and checks the kernels "
+                  "against stored answers; exit code "
+                  "1 where one is wrong");
   CLI::Option* deck = command->add_option(
       "deck", options->deck,
       "input deck (TOML) whose sizes are timed; else those of bench-s");

@@ -16,23 +16,6 @@ using comm::GroupName;
 using tensor::Bucket;
 using tensor::Range;
 
-/// Elements of the shards whose sums are under way. Those of one layer go on during the
-/// backward pass of the next one, and none of them is waited for before that; where only
-/// embedding and head are summed, a bucket is while the next one starts.
-std::int64_t most_under_way(const model::Placement& placement,
-                            const tensor::ParameterLayout& layout,
-                            plan::Sharding sharding) {
-  std::vector<std::int64_t> of_unit(
-      static_cast<std::size_t>(units_of(placement.whole)), 0);
-  for (const Bucket& bucket : layout.buckets()) {
-    const bool starts = sharding == plan::Sharding::kOptimizer && bucket.shards > 1 &&
-                        is_layer(placement.whole, bucket.unit);
-    if (starts) of_unit[static_cast<std::size_t>(bucket.unit)] += bucket.shard_size();
-  }
-  return std::max(2 * tensor::ParameterLayout::kLargestShard,
-                  *std::max_element(of_unit.begin(), of_unit.end()));
-}
-
 /// From the first bucket of a unit to its last; empty where the rank lacks it.
 Range unit_range(const tensor::ParameterLayout& layout, std::int64_t unit) {
   Range range;
@@ -50,6 +33,23 @@ bool is_layer(const plan::ModelConfig& config, std::int64_t unit) {
 
 std::int64_t units_of(const plan::ModelConfig& config) {
   return model::head_unit(config) + 1;
+}
+
+/// Elements of the shards whose sums are under way. Those of one layer go on during the
+/// backward pass of the next one, and none of them is waited for before that; where only
+/// embedding and head are summed, a bucket is while the next one starts.
+std::int64_t most_under_way(const model::Placement& placement,
+                            const tensor::ParameterLayout& layout,
+                            plan::Sharding sharding) {
+  std::vector<std::int64_t> of_unit(
+      static_cast<std::size_t>(units_of(placement.whole)), 0);
+  for (const Bucket& bucket : layout.buckets()) {
+    const bool starts = sharding == plan::Sharding::kOptimizer && bucket.shards > 1 &&
+                        is_layer(placement.whole, bucket.unit);
+    if (starts) of_unit[static_cast<std::size_t>(bucket.unit)] += bucket.shard_size();
+  }
+  return std::max(2 * tensor::ParameterLayout::kLargestShard,
+                  *std::max_element(of_unit.begin(), of_unit.end()));
 }
 
 }  // namespace
