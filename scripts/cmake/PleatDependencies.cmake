@@ -3,6 +3,7 @@
 include(PleatKokkos)
 include(PleatBlas)
 include(PleatOneDnn)
+include(PleatRocblas)
 include(PleatNccl)
 find_package(MPI REQUIRED COMPONENTS C)
 set(HDF5_PREFER_PARALLEL ON)

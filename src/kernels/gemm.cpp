@@ -6,6 +6,7 @@
 #include "gemm_cublaslt.hpp"
 #include "gemm_host.hpp"
 #include "gemm_portable.hpp"
+#include "gemm_rocblas.hpp"
 #include "pleat/base/error.hpp"
 
 namespace pleat::kernels {
@@ -31,6 +32,8 @@ void multiply(const ExecSpace& exec, const std::vector<MatrixProduct<T, T, C>>& 
   host_gemms<T, C>(exec, products);
 #elif defined(PLEAT_CUBLASLT_GEMM)
   cublaslt_gemms<T, C>(exec, products);
+#elif defined(PLEAT_ROCBLAS_GEMM)
+  rocblas_gemms<T, C>(exec, products);
 #else
   for (const auto& product : products) portable_product<T, C>(exec, product);
 #endif

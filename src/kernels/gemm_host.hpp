@@ -13,7 +13,8 @@
 #include "gemm_product.hpp"
 
 #if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && \
-    !defined(KOKKOS_ENABLE_SYCL) && !defined(PLEAT_CUBLASLT_STAND_IN)
+    !defined(KOKKOS_ENABLE_SYCL) && !defined(PLEAT_CUBLASLT_STAND_IN) && \
+    !defined(PLEAT_ROCBLAS_STAND_IN)
 #if (defined(__AVX2__) && defined(__FMA__)) || defined(__AVX512F__)
 #define PLEAT_PACKED_GEMM
 #endif
