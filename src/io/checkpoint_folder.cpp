@@ -140,8 +140,8 @@ std::optional<std::string> find_resume_checkpoint(const std::string& folder, Log
   }
   PLEAT_REQUIRE(
       candidates.empty(), InputError, "PL0312",
-      "no checkpoint in '{}' can be used\nHINT: checkpoint.resume = \"none\" starts "
-      "the run anew and overwrites them.",
+      "no checkpoint in '{}' can be used\nHINT: checkpoint.resume = \"none\" sets them "
+      "aside and starts the run anew.",
       folder);
   return std::nullopt;
 }

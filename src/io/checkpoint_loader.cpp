@@ -8,6 +8,7 @@
 #include "byte_archive.hpp"
 #include "checkpoint_table.hpp"
 #include "mpi_file.hpp"
+#include "plain_file.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/check_mpi.hpp"
 #include "pleat/io/checkpoint.hpp"
@@ -61,7 +62,7 @@ struct CheckpointLoader::State final : RoundMover {
 
   Round take_long() override;
   Round take_short(std::int64_t end) override;
-  std::int64_t next_short() override { return queue.next_short(); }
+  std::int64_t next_short() const override { return queue.next_short(); }
   void moved(Round& round) override;
 
   std::string path;
@@ -72,6 +73,7 @@ struct CheckpointLoader::State final : RoundMover {
   std::vector<Progress> progress;
   std::map<std::string, std::size_t> numbers;  ///< by path
   std::optional<MpiFile> file;
+  std::optional<PlainFile> plain;
   PieceQueue queue;
   std::vector<Target> targets;  ///< by the number in Piece::tensor
 
@@ -80,9 +82,9 @@ struct CheckpointLoader::State final : RoundMover {
   void take_over(Round& round);
   void verify();
 
-  /// Elements to be converted, of the round that is read and of the one before it.
-  std::array<std::vector<std::byte>, 2> staged_;
-  std::size_t staging_ = 0;       ///< which of them is read into
+  /// Elements to be converted, of the rounds that are verified, read and to be read next.
+  std::array<std::vector<std::byte>, 3> staged_;
+  std::size_t staging_ = 0;       ///< which of them the next round is read into
   std::future<void> taken_over_;  ///< the round that was read last
 };
 
@@ -105,6 +107,7 @@ CheckpointLoader::State::State(std::string path_, MPI_Comm comm_,
   throw_alike(comm, failure_of([&] {
     file.emplace(path, comm, MpiFile::Access::kRead, hints);
   }));
+  throw_alike(comm, failure_of([&] { plain.emplace(path, PlainFile::Access::kRead); }));
 }
 
 void CheckpointLoader::State::add(Piece piece, Target target) {
@@ -128,11 +131,13 @@ Round CheckpointLoader::State::take_short(std::int64_t end) {
 
 /// Gives memory to those parts that have none of their own.
 void CheckpointLoader::State::place_staged(Round& round) {
-  std::vector<std::byte>& staged = staged_[staging_];
   std::size_t bytes = 0;
   for (const RoundPart& part : round.parts) {
     if (part.memory == nullptr) bytes += static_cast<std::size_t>(part.bytes);
   }
+  if (bytes == 0) return;
+  std::vector<std::byte>& staged = staged_[staging_];
+  staging_ = (staging_ + 1) % staged_.size();
   if (staged.size() < bytes) staged.resize(bytes);
   std::byte* next = staged.data();
   for (RoundPart& part : round.parts) {
@@ -149,7 +154,6 @@ void CheckpointLoader::State::place_staged(Round& round) {
 void CheckpointLoader::State::moved(Round& round) {
   if (taken_over_.valid()) taken_over_.get();
   taken_over_ = begin_beside(round, [this](Round& read) { take_over(read); });
-  staging_ = 1 - staging_;
 }
 
 void CheckpointLoader::State::take_over(Round& round) {
@@ -172,7 +176,10 @@ void CheckpointLoader::State::take_over(Round& round) {
 
 void CheckpointLoader::State::read() {
   try {
-    move_rounds(*file, comm, *this);
+    int rank = 0;
+    PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
+    queue.begin_apart(rank, ranks_of(comm));
+    move_rounds(*file, plain, comm, hints, *this);
     throw_alike(comm, failure_of([&] {
       if (taken_over_.valid()) taken_over_.get();
     }));

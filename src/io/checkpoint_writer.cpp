@@ -10,12 +10,12 @@
 #include "agreement.hpp"
 #include "checkpoint_table.hpp"
 #include "mpi_file.hpp"
+#include "plain_file.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/check_mpi.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
 #include "pleat/io/durable_file.hpp"
-#include "plain_writer.hpp"
 #include "transfer.hpp"
 
 namespace pleat::io {
@@ -82,13 +82,14 @@ struct CheckpointWriter::State final : RoundMover {
   void add(Piece piece);
   void detach();
   void write();
+  void begin_alone();
   void write_alone();
   void agree(const std::exception_ptr& failure);
   void seal();
 
   Round take_long() override;
   Round take_short(std::int64_t end) override;
-  std::int64_t next_short() override;
+  std::int64_t next_short() const override;
   void moved(Round& round) override;
 
   std::string path;
@@ -105,6 +106,7 @@ struct CheckpointWriter::State final : RoundMover {
  private:
   template <class Take>
   Round begin_round(const Take& take);
+  void write_runs();
   void begin_write_back(const Round& round);
   void add_checksums(Round& round);
   void close_file();
@@ -113,10 +115,11 @@ struct CheckpointWriter::State final : RoundMover {
   void remove_temporary();
 
   bool temporary_is_ours_ = false;  ///< the first rank removes it unless it is sealed
-  std::optional<PlainWriter> plain_;
+  std::optional<PlainFile> plain_;
+  std::unique_ptr<HostStage> stage_;  ///< of write_alone()
 
   // Between detach() and the thread that writes.
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable round_ended_;
   PieceQueue queue_;
   bool under_way_ = false;  ///< a round, whose memory is being read
@@ -136,7 +139,10 @@ CheckpointWriter::State::State(std::string path_, MPI_Comm comm_,
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
 }
 
+// To free the stage is collective. Without agree() the ranks do not end in step, so it is
+// left to the end of the process.
 CheckpointWriter::State::~State() {
+  static_cast<void>(stage_.release());
   file.reset();
   remove_temporary();
 }
@@ -219,7 +225,7 @@ Round CheckpointWriter::State::take_short(std::int64_t end) {
   return begin_round([&] { return queue_.take_short(end); });
 }
 
-std::int64_t CheckpointWriter::State::next_short() {
+std::int64_t CheckpointWriter::State::next_short() const {
   const std::lock_guard lock(mutex_);
   return queue_.next_short();
 }
@@ -251,30 +257,41 @@ void CheckpointWriter::State::write() {
       throw_alike(comm, failure_of([&] {
         file.emplace(temporary, comm, MpiFile::Access::kWrite, hints);
       }));
-      throw_alike(comm, failure_of([&] { plain_.emplace(temporary); }));
+      throw_alike(comm, failure_of([&] {
+                    plain_.emplace(temporary, PlainFile::Access::kWrite);
+                  }));
     }
-    move_rounds(*file, comm, *this);
+    move_rounds(*file, plain_, comm, hints, *this);
   } catch (...) {
     give_up();
     throw;
   }
 }
 
-void CheckpointWriter::State::write_alone() {
-  try {
-    if (!plain_) plain_.emplace(temporary);
-    const auto take = [&] { return queue_.take_any(hints.round_bytes); };
-    for (Round round = begin_round(take); !round.runs.empty(); round = begin_round(take)) {
-      for (const FileRun& run : round.runs) {
-        plain_->write_at(run.offset, {run.memory, static_cast<std::size_t>(run.bytes)});
-      }
-      moved(round);
+void CheckpointWriter::State::begin_alone() { stage_ = make_stage(comm, hints, *this); }
+
+/// Of long runs, or of all where nothing is gathered.
+void CheckpointWriter::State::write_runs() {
+  if (!plain_) plain_.emplace(temporary, PlainFile::Access::kWrite);
+  const auto take = [&] {
+    return stage_ ? queue_.take_long(hints.round_bytes)
+                  : queue_.take_any(hints.round_bytes);
+  };
+  for (Round round = begin_round(take); !round.runs.empty(); round = begin_round(take)) {
+    for (const FileRun& run : round.runs) {
+      plain_->write_at(run.offset, {run.memory, static_cast<std::size_t>(run.bytes)});
     }
-    if (hosts > 1) plain_->sync();
-  } catch (...) {
-    drop_rest();
-    throw;
+    moved(round);
   }
+}
+
+void CheckpointWriter::State::write_alone() {
+  std::exception_ptr failure = failure_of([&] { write_runs(); });
+  if (stage_) failure = move_staged(*stage_, plain_, *this, failure);
+  if (!failure && hosts > 1) failure = failure_of([&] { plain_->sync(); });
+  if (!failure) return;
+  drop_rest();
+  std::rethrow_exception(failure);
 }
 
 /// Nothing more is written; nobody waits for a round.
@@ -303,6 +320,7 @@ void CheckpointWriter::State::close_file() {
 }
 
 void CheckpointWriter::State::agree(const std::exception_ptr& failure) {
+  stage_.reset();
   try {
     throw_alike(comm, failure);
     if (file) close_file();
@@ -358,6 +376,7 @@ void CheckpointWriter::add(TensorGroup group, const tensor::ParameterSpec& param
 
 void CheckpointWriter::write() { state_->write(); }
 void CheckpointWriter::detach() { state_->detach(); }
+void CheckpointWriter::begin_alone() { state_->begin_alone(); }
 void CheckpointWriter::write_alone() { state_->write_alone(); }
 void CheckpointWriter::agree(const std::exception_ptr& failure) { state_->agree(failure); }
 void CheckpointWriter::seal() { state_->seal(); }

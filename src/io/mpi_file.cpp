@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <string_view>
-
-#include <fcntl.h>
 
 #include "agreement.hpp"
 #include "pleat/base/error.hpp"
@@ -56,8 +53,6 @@ void fill_aggregators(Info& info, std::int64_t aggregators, MPI_Comm comm) {
   info.set("cb_nodes", std::to_string(aggregators));
   info.set("cb_config_list", fmt::format("*:{}", (aggregators + hosts - 1) / hosts));
 }
-
-constexpr std::int64_t kStageBytes = 16 << 20;
 
 void fill(Info& info, const CheckpointHints& hints) {
   constexpr std::int64_t kStripeUnit = 64 << 10;  // Lustre takes multiples of it
@@ -145,19 +140,12 @@ std::string error_text(int code) {
 MpiFile::MpiFile(const std::string& path, MPI_Comm comm, Access access,
                  const CheckpointHints& hints)
     : path_(path), access_(access), comm_(comm), ranks_(ranks_of(comm)) {
-  PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank_));
   Info info;
   fill(info, hints);
   fill_aggregators(info, hints.aggregators, comm);
-  check(MPI_File_open(comm, without_prefix(path).c_str(), open_mode(access), info.get(), &file_), "the file");
-  if (access == Access::kRead) ahead_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  in_memory_ = hints.collective_buffering == CollectiveBuffering::kAutomatic &&
-               hosts_of(comm) == 1;
-  if (in_memory_) {
-    window_ = hints.buffer_bytes > 0 ? hints.buffer_bytes : kStageBytes;
-  } else {
-    measure_window();
-  }
+  check(MPI_File_open(comm, without_prefix(path).c_str(), open_mode(access), info.get(), &file_),
+        "the file");
+  measure_window();
 }
 
 MpiFile::~MpiFile() {
@@ -191,27 +179,17 @@ void MpiFile::check(int code, const char* what) const {
 }
 
 void MpiFile::transfer(const std::vector<FileRun>& runs) {
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (i + 1 < runs.size()) read_ahead(runs[i + 1].offset, runs[i + 1].bytes);
-    move(access_ == Access::kRead, runs[i]);
-  }
+  for (const FileRun& run : runs) move(run);
 }
 
-/// The system reads ahead by itself only until the next jump, and no more than a little at a time.
-void MpiFile::read_ahead(std::int64_t offset, std::int64_t bytes) const {
-  constexpr std::int64_t kPortion = 1 << 20;
-  if (ahead_.get() < 0) return;
-  for (; bytes > 0; offset += kPortion, bytes -= kPortion) {
-    posix_fadvise(ahead_.get(), offset, std::min(bytes, kPortion), POSIX_FADV_WILLNEED);
-  }
-}
-
-void MpiFile::move(bool reading, const FileRun& run) {
+// The system reads ahead by itself, in larger requests than those of POSIX_FADV_WILLNEED.
+void MpiFile::move(const FileRun& run) {
   MPI_Status status;
   const int bytes = static_cast<int>(run.bytes);
   const int code =
-      reading ? MPI_File_read_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status)
-              : MPI_File_write_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status);
+      access_ == Access::kRead
+          ? MPI_File_read_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status)
+          : MPI_File_write_at(file_, run.offset, run.memory, bytes, MPI_BYTE, &status);
   check(code, "the values");
   int moved = 0;
   MPI_Get_count(&status, MPI_BYTE, &moved);
@@ -223,58 +201,6 @@ void MpiFile::set_view(MPI_Datatype type) {
 }
 
 void MpiFile::transfer_together(std::vector<FileRun> runs) {
-  if (!in_memory_) return transfer_by_mpi(std::move(runs));
-  if (!stage_) stage_.emplace(comm_, window_);
-  transfer_staged(runs);
-}
-
-/// All ranks put their runs into the memory that they share, from where each writes an equal
-/// part of the file's window; or the other way round. All pass all barriers, also after a failure.
-void MpiFile::transfer_staged(const std::vector<FileRun>& runs) {
-  const bool reading = access_ == Access::kRead;
-  const Window window = agree_on_window(runs);
-  std::exception_ptr failure;
-  const auto move_share = [&](bool from_file) {
-    if (!failure) failure = failure_of([&] { move(from_file, share_of(window)); });
-    stage_->synchronize();
-  };
-  if (reading || !window.filled) move_share(true);  // what lies between the runs must stay
-  const FileRun share = share_of(window);
-  read_ahead(share.offset + window_, share.bytes);
-  for (const FileRun& run : runs) {
-    std::byte* staged = stage_->memory() + (run.offset - window.begin);
-    std::memcpy(reading ? run.memory : staged, reading ? staged : run.memory,
-                static_cast<std::size_t>(run.bytes));
-  }
-  stage_->synchronize();
-  if (!reading) move_share(false);
-  if (failure) std::rethrow_exception(failure);
-}
-
-MpiFile::Window MpiFile::agree_on_window(const std::vector<FileRun>& runs) const {
-  std::array<std::int64_t, 2> ends{-kNoEnd, 0};
-  std::int64_t bytes = 0;
-  for (const FileRun& run : runs) {
-    ends[0] = std::max(ends[0], -run.offset);
-    ends[1] = std::max(ends[1], run.offset + run.bytes);
-    bytes += run.bytes;
-  }
-  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, ends.data(), 2, MPI_INT64_T, MPI_MAX, comm_));
-  PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_INT64_T, MPI_SUM, comm_));
-  if (bytes == 0) return {};
-  return {.begin = -ends[0], .end = ends[1], .filled = bytes == ends[1] + ends[0]};
-}
-
-FileRun MpiFile::share_of(const Window& window) const {
-  constexpr std::int64_t kPage = 4096;
-  const std::int64_t pages = (window.end - window.begin + kPage - 1) / kPage;
-  const std::int64_t share = (pages + ranks_ - 1) / ranks_ * kPage;
-  const std::int64_t begin = std::min(window.begin + rank_ * share, window.end);
-  const std::int64_t end = std::min(begin + share, window.end);
-  return {begin, stage_->memory() + (begin - window.begin), end - begin};
-}
-
-void MpiFile::transfer_by_mpi(std::vector<FileRun> runs) {
   sort_and_join(runs);
   std::vector<int> lengths;
   std::vector<MPI_Aint> places;
@@ -297,9 +223,7 @@ void MpiFile::transfer_by_mpi(std::vector<FileRun> runs) {
   check(code, "the values");
 }
 
-void MpiFile::end_together() {
-  if (!in_memory_) set_view(MPI_BYTE);
-}
+void MpiFile::end_together() { set_view(MPI_BYTE); }
 
 void MpiFile::sync() { check(MPI_File_sync(file_), "what the system still holds back"); }
 

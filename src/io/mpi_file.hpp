@@ -5,16 +5,13 @@
 /// \brief A file that all ranks of a communicator write or read through MPI-IO.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <mpi.h>
 
 #include "file_runs.hpp"
-#include "host_stage.hpp"
 #include "pleat/io/checkpoint.hpp"
-#include "pleat/io/file_descriptor.hpp"
 
 namespace pleat::io {
 
@@ -33,8 +30,8 @@ class MpiFile {
 
   /// \brief Moves each run by itself; not collective.
   void transfer(const std::vector<FileRun>& runs);
-  /// \brief Moves the runs of all ranks at once, gathered in memory where one machine has all
-  /// ranks, else by MPI-IO; collective, also where `runs` is empty.
+  /// \brief Moves the runs of all ranks at once, gathered by MPI-IO; collective, also where `runs`
+  /// is empty.
   /// \param runs  none overlaps another
   void transfer_together(std::vector<FileRun> runs);
   /// \brief To be called between transfer_together() and transfer(); collective.
@@ -48,31 +45,16 @@ class MpiFile {
 
  private:
   void check(int code, const char* what) const;
-  /// A part of the file that holds the runs of all ranks.
-  struct Window {
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
-    bool filled = true;  ///< by the runs, without gaps
-  };
-  Window agree_on_window(const std::vector<FileRun>& runs) const;
-  FileRun share_of(const Window& window) const;  ///< what this rank moves of it
-  void read_ahead(std::int64_t offset, std::int64_t bytes) const;
-  void move(bool reading, const FileRun& run);
-  void transfer_staged(const std::vector<FileRun>& runs);
-  void transfer_by_mpi(std::vector<FileRun> runs);
+  void move(const FileRun& run);
   void set_view(MPI_Datatype type);
   void measure_window();
 
   std::string path_;
   Access access_;
   MPI_Comm comm_;
-  int rank_ = 0;
   int ranks_ = 1;
   MPI_File file_ = MPI_FILE_NULL;
   std::int64_t window_ = 0;
-  FileDescriptor ahead_;  ///< to read only: to tell the system what comes next
-  bool in_memory_ = false;  ///< gathers through the stage
-  std::optional<HostStage> stage_;
 };
 
 }  // namespace pleat::io

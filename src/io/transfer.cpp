@@ -7,6 +7,7 @@
 
 #include "agreement.hpp"
 #include "pleat/comm/check_mpi.hpp"
+#include "staged_transfer.hpp"
 
 namespace pleat::io {
 
@@ -94,6 +95,16 @@ void PieceQueue::add(Piece piece) {
   (is_short ? short_ : long_).push_back(std::move(piece));
 }
 
+void PieceQueue::begin_apart(int rank, int ranks) {
+  std::int64_t all = 0;
+  for (const Piece& piece : long_) all += piece.rest_bytes();
+  std::int64_t before = 0;
+  auto first = long_.begin();
+  while (first != long_.end() && before < all / ranks * rank)
+    before += (first++)->rest_bytes();
+  std::rotate(long_.begin(), first, long_.end());
+}
+
 Round PieceQueue::take_long(std::int64_t bytes) {
   Round round;
   take_from(long_, bytes, round);
@@ -133,9 +144,40 @@ void PieceQueue::clear() {
   short_.clear();
 }
 
-void move_rounds(MpiFile& file, MPI_Comm comm, RoundMover& mover) {
+std::unique_ptr<HostStage> make_stage(MPI_Comm comm, const CheckpointHints& hints,
+                                      const RoundMover& mover) {
+  constexpr std::int64_t kBytes = 32 << 20;
+  constexpr std::int64_t kLeastBytes = 8 << 10;
+  const bool wanted = hints.collective_buffering == CollectiveBuffering::kAutomatic &&
+                      ranks_of(comm) > 1 && hosts_of(comm) == 1;
+  if (!wanted || agreed_least(comm, mover.next_short()) == kNoEnd) return nullptr;
+  const std::int64_t bytes = hints.buffer_bytes > 0 ? hints.buffer_bytes : kBytes;
+  return std::make_unique<HostStage>(comm, std::max(bytes, kLeastBytes));
+}
+
+std::exception_ptr move_staged(HostStage& stage, const std::optional<PlainFile>& plain,
+                               RoundMover& mover, const std::exception_ptr& earlier) {
+  const MoveBytes read = [&plain](const FileRun& run) {
+    plain->read_at(run.offset, {run.memory, static_cast<std::size_t>(run.bytes)});
+  };
+  if (plain && plain->access() == PlainFile::Access::kRead) {
+    return read_staged(stage, mover, read, earlier);
+  }
+  const MoveBytes write = [&plain](const FileRun& run) {
+    plain->write_at(run.offset, {run.memory, static_cast<std::size_t>(run.bytes)});
+    plain->begin_write_back(run.offset, run.bytes);
+  };
+  return write_staged(stage, mover, read, write, earlier);
+}
+
+void move_rounds(MpiFile& file, const std::optional<PlainFile>& plain, MPI_Comm comm,
+                 const CheckpointHints& hints, RoundMover& mover) {
   move_long(file, comm, mover);
-  move_short(file, comm, mover);
+  if (const std::unique_ptr<HostStage> stage = make_stage(comm, hints, mover)) {
+    throw_alike(comm, move_staged(*stage, plain, mover));
+  } else {
+    move_short(file, comm, mover);
+  }
 }
 
 }  // namespace pleat::io

@@ -5,14 +5,19 @@
 /// \brief Moves the pieces of all ranks between memory and file, a bounded round at a time.
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <future>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include <mpi.h>
 
 #include "file_runs.hpp"
+#include "host_stage.hpp"
 #include "mpi_file.hpp"
+#include "plain_file.hpp"
 
 namespace pleat::io {
 
@@ -26,6 +31,10 @@ class PieceQueue {
   PieceQueue(CollectiveBuffering mode, int ranks);
 
   void add(Piece piece);
+  /// \brief Lets each rank begin with another part of its long runs, before any is taken.
+  /// Ranks that read next to each other at the same time make the system read ahead what
+  /// the other is asking for, in many small requests.
+  void begin_apart(int rank, int ranks);
   /// \brief Elements of pieces of long runs, about so many bytes of them; empty at the end.
   Round take_long(std::int64_t bytes);
   /// \brief The same of all pieces.
@@ -51,7 +60,7 @@ class RoundMover {
   virtual ~RoundMover() = default;
   virtual Round take_long() = 0;
   virtual Round take_short(std::int64_t end) = 0;
-  virtual std::int64_t next_short() = 0;
+  virtual std::int64_t next_short() const = 0;
   /// \brief Called when the round that was taken last has been moved.
   virtual void moved(Round& round) = 0;
 };
@@ -60,7 +69,23 @@ class RoundMover {
 /// wait for it; of a small one, get() does it. Dropping the future waits.
 std::future<void> begin_beside(Round round, std::function<void(Round&)> work);
 
+/// \brief Where short runs of the ranks are gathered: in memory that they share where one
+/// machine has all of several ranks and the deck leaves it open, else by MPI-IO. Nothing
+/// where MPI-IO does it or no rank has short runs. Collective.
+std::unique_ptr<HostStage> make_stage(MPI_Comm comm, const CheckpointHints& hints,
+                                      const RoundMover& mover);
+
+/// \brief Moves the short runs of all ranks of the stage; no MPI. All of them have to
+/// call it. \param plain  nothing only where `earlier` says why \param earlier  what has
+/// failed on this rank already: then all end at once \return what failed on this rank, or
+/// nothing
+std::exception_ptr move_staged(HostStage& stage, const std::optional<PlainFile>& plain,
+                               RoundMover& mover,
+                               const std::exception_ptr& earlier = nullptr);
+
 /// \brief Moves everything, round by round. Collective; fails alike on all ranks.
-void move_rounds(MpiFile& file, MPI_Comm comm, RoundMover& mover);
+/// \param plain  the same file
+void move_rounds(MpiFile& file, const std::optional<PlainFile>& plain, MPI_Comm comm,
+                 const CheckpointHints& hints, RoundMover& mover);
 
 }  // namespace pleat::io

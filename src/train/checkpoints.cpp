@@ -135,6 +135,7 @@ Checkpoints<T>::Writing::Writing(std::string folder, const io::CheckpointInfo& i
       writer_->add(group, *piece.parameter, piece.in_box, std::as_bytes(shards.piece(piece)));
     }
   }
+  if (section.asynchronous) writer_->begin_alone();
 }
 
 /// The first failure counts.

@@ -163,6 +163,10 @@ void declare_output_keys(io::DeckKeys& keys, RunConfig& config) {
            {.name = "checkpoint.asynchronous",
             .meaning = "the next steps go on while a checkpoint is being written",
             .restart = Restart::kFree});
+  add(config.checkpoint.beside, "checkpoint.beside",
+      "asynchronous: steps that may be taken beside the writing; the last of them waits for it. "
+      "A kill takes back at most checkpoint.every + beside - 1 steps",
+      from_to(1, 1.0e9), "steps");
   declare_checkpoint_hints(keys, config.checkpoint.hints);
   keys.add(
       config.checkpoint.resume,

@@ -6,12 +6,14 @@
 
 #include <fmt/format.h>
 
+#include "pleat/base/commit.hpp"
 #include "pleat/kernels/gemm.hpp"
 
 namespace pleat::train {
 
 std::string build_description() {
-  return fmt::format("pleat {}, {} {}, Kokkos {}.{}.{} ({})", PLEAT_VERSION,
+  return fmt::format("pleat {} ({}), {} {}, Kokkos {}.{}.{} ({})", PLEAT_VERSION,
+                     build_commit(),
 #if defined(__clang__)
                      "clang", __clang_version__,
 #else

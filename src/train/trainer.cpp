@@ -47,7 +47,7 @@ constexpr const char* kPrecisionName<Bf16> = "bf16";
 template <class T>
 class Trainer {
  public:
-  Trainer(const RunConfig& config, const comm::Grid& grid, Log& log);
+  Trainer(const RunConfig& config, const comm::Grid& grid, Log& log, Watchdog& watchdog);
   ExitCode run();
 
  private:
@@ -55,7 +55,7 @@ class Trainer {
   void write_folder(const std::optional<Resumed>& resumed);
   void lock_folder();
   void adopt(const Resumed& resumed);
-  ExitCode train_steps(Watchdog& watchdog);
+  ExitCode train_steps();
   std::optional<StepMetrics> try_step(std::int64_t step);
   std::int64_t intervene(Verdict verdict, std::int64_t step, const StepResult& result);
   std::int64_t roll_back(std::int64_t step);
@@ -64,6 +64,7 @@ class Trainer {
   std::optional<double> validate();
   void tell_of_no_loss(std::int64_t step);
   void save(std::int64_t step);
+  void keep_up_with_checkpoint(std::int64_t step);
   bool must_stop(std::int64_t step);
   std::string whereabouts();
   bool is_first() const { return grid_.rank() == 0; }
@@ -74,6 +75,7 @@ class Trainer {
   const RunConfig& config_;
   const comm::Grid& grid_;
   Log& log_;
+  Watchdog& watchdog_;
   RunFolder folder_;
   StopRequests stops_;
   std::optional<RunLock> lock_;
@@ -97,10 +99,12 @@ class Trainer {
 };
 
 template <class T>
-Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, Log& log)
+Trainer<T>::Trainer(const RunConfig& config, const comm::Grid& grid, Log& log,
+                    Watchdog& watchdog)
     : config_(config),
       grid_(grid),
       log_(log),
+      watchdog_(watchdog),
       folder_(config.run.output),
       stops_(config.run.wall_limit, config.run.output),
       data_(io::open_token_data(config.data, config.batch.sequence, config.model.vocab,
@@ -162,10 +166,10 @@ void Trainer<T>::write_folder(const std::optional<Resumed>& resumed) {
 
 template <class T>
 ExitCode Trainer<T>::run() {
-  Watchdog watchdog(static_cast<double>(config_.run.watchdog), grid_.describe_rank(),
-                    [this] { return whereabouts(); });
+  const Watchdog::Place place(watchdog_, [this] { return whereabouts(); });
+  watchdog_.alive();
   open_folder();
-  watchdog.alive();
+  watchdog_.alive();
   report_.describe(*data_);
   if (first_step_ == 1 && !config_.model_init.empty())
     log_.info("initial weights: {}", config_.model_init);
@@ -179,16 +183,16 @@ ExitCode Trainer<T>::run() {
     return ExitCode::kDone;
   }
   peak_flops_ = measure_gemm_rate<T>(ExecSpace()) * static_cast<double>(grid_.shape().ranks());
-  watchdog.alive();
-  return train_steps(watchdog);
+  watchdog_.alive();
+  return train_steps();
 }
 
 template <class T>
-ExitCode Trainer<T>::train_steps(Watchdog& watchdog) {
+ExitCode Trainer<T>::train_steps() {
   for (std::int64_t step = first_step_; step <= config_.run.steps; ++step) {
     const Clock::time_point start = Clock::now();
     std::optional<StepMetrics> metrics = try_step(step);
-    watchdog.alive();
+    watchdog_.alive();
     if (!metrics) {
       step = step_ - 1;  // the same step with the next batch, or an earlier one
       if (must_stop(step)) return ExitCode::kStoppedEarly;
@@ -196,13 +200,14 @@ ExitCode Trainer<T>::train_steps(Watchdog& watchdog) {
     }
     if (config_.validation.every > 0 && due(config_.validation.every, step)) {
       metrics->validation_loss = validate();
-      watchdog.alive();
+      watchdog_.alive();
     }
-    longest_step_ = std::max(longest_step_, seconds_since(start));
-    report_.add(*metrics, seconds_since(start));
-    checkpoints_.poll();
+    const double seconds = seconds_since(start);
+    longest_step_ = std::max(longest_step_, seconds);
+    keep_up_with_checkpoint(step);
+    report_.add(*metrics, seconds);
     if (due(config_.checkpoint.every, step)) save(step);
-    watchdog.alive();
+    watchdog_.alive();
     if (must_stop(step)) return ExitCode::kStoppedEarly;
   }
   checkpoints_.finish();
@@ -348,6 +353,14 @@ void Trainer<T>::save(std::int64_t step) {
   saved_step_ = step;
 }
 
+/// Before a step is reported, so that a kill never takes back more of what was reported
+/// than checkpoint.beside allows.
+template <class T>
+void Trainer<T>::keep_up_with_checkpoint(std::int64_t step) {
+  checkpoints_.poll();
+  if (step - saved_step_ >= config_.checkpoint.beside) checkpoints_.wait();
+}
+
 /// Asks for a checkpoint of its own where someone wants the run to end here.
 template <class T>
 bool Trainer<T>::must_stop(std::int64_t step) {
@@ -384,10 +397,16 @@ std::string Trainer<T>::whereabouts() {
 ExitCode train(const RunConfig& config, const Runtime& runtime, Log& log) {
   require_same_deck(config, runtime.world());
   const comm::Grid grid = make_grid(config, runtime.world(), runtime.ranks());
+  // A Trainer opens files and allots memory before it runs: that may hang as well.
+  Watchdog watchdog(static_cast<double>(config.run.watchdog), grid.describe_rank(),
+                    [] { return "in start-up, opening data and allotting memory"; });
   switch (config.precision.compute) {
-    case Precision::kFp64: return Trainer<double>(config, grid, log).run();
-    case Precision::kFp32: return Trainer<float>(config, grid, log).run();
-    case Precision::kBf16: return Trainer<Bf16>(config, grid, log).run();
+    case Precision::kFp64:
+      return Trainer<double>(config, grid, log, watchdog).run();
+    case Precision::kFp32:
+      return Trainer<float>(config, grid, log, watchdog).run();
+    case Precision::kBf16:
+      return Trainer<Bf16>(config, grid, log, watchdog).run();
   }
   PLEAT_FAIL(InternalError, "PL0100", "unknown precision");
 }

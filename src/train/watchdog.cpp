@@ -21,7 +21,7 @@ constexpr unsigned kLastResortSeconds = 7;
 
 }  // namespace
 
-Watchdog::Watchdog(double seconds, std::string rank, std::function<std::string()> where)
+Watchdog::Watchdog(double seconds, std::string rank, Where where)
     : seconds_(seconds), rank_(std::move(rank)), where_(std::move(where)) {
   if (seconds_ > 0) thread_ = std::thread([this] { watch(); });
 }
@@ -43,6 +43,18 @@ void Watchdog::alive() {
     ++signs_;
   }
   changed_.notify_one();
+}
+
+Watchdog::Place::Place(Watchdog& watchdog, Where where)
+    : watchdog_(watchdog), outer_(watchdog.exchange_where(std::move(where))) {}
+
+Watchdog::Place::~Place() { watchdog_.exchange_where(std::move(outer_)); }
+
+// Waits for a bark that is under way, and so for the end of the job: nothing goes away
+// that where_() reads.
+Watchdog::Where Watchdog::exchange_where(Where where) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(where_, std::move(where));
 }
 
 void Watchdog::watch() {

@@ -149,7 +149,12 @@ void write_checkpoint(const Setting& setting, const std::vector<Part>& parts, Wa
     writer.add(TensorGroup::kParameters, part.box, part.in_box,
                std::as_bytes(std::span(part.elements)));
   }
-  way == Way::kTogether ? writer.write() : writer.write_alone();
+  if (way == Way::kTogether) {
+    writer.write();
+  } else {
+    writer.begin_alone();
+    writer.write_alone();
+  }
   writer.commit();
 }
 

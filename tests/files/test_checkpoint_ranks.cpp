@@ -169,7 +169,9 @@ class CheckpointRanks : public testing::TestWithParam<Way> {
   }
 
   void fill(CheckpointWriter& writer) {
-    GetParam().alone ? writer.write_alone() : writer.write();
+    if (!GetParam().alone) return writer.write();
+    writer.begin_alone();
+    writer.write_alone();
   }
 
   template <class T>

@@ -47,10 +47,4 @@ bool FolderWatch::wait(const Moment& moment, int times, Job& job) {
   return false;
 }
 
-std::int64_t least_resumable_step(std::int64_t recorded, std::int64_t every, bool asynchronous) {
-  if (!asynchronous) return recorded - every;
-  const std::int64_t begun = (recorded - 1) / every * every;
-  return begun - every;
-}
-
 }  // namespace pleat::test

@@ -2,8 +2,7 @@
 #pragma once
 
 /// \file
-/// \brief Waiting for what a job does in its folder of checkpoints, to strike at that moment; and
-/// what may be lost by it.
+/// \brief Waiting for what a job does in its folder of checkpoints, to strike at that moment.
 
 #include <chrono>
 #include <cstdint>
@@ -37,13 +36,5 @@ class FolderWatch {
   std::string folder_;
   int descriptor_ = -1;
 };
-
-/// \brief The least step that a killed run must go on from. It waits for the checkpoint before
-/// when it begins one, so the newest complete one is at most an interval older than the newest
-/// begun. How many steps were taken beside the writing comes on top of that interval: at the
-/// moment at which an asynchronous checkpoint becomes complete they are all still to be lost.
-/// \param recorded  the last row of metrics.csv; the checkpoint behind it need not be begun
-/// \param every  the interval
-std::int64_t least_resumable_step(std::int64_t recorded, std::int64_t every, bool asynchronous);
 
 }  // namespace pleat::test

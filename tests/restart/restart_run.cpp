@@ -225,6 +225,11 @@ std::int64_t last_recorded_step(const std::string& path) {
   return std::stol(steps->second.back());
 }
 
+std::int64_t last_logged_step(const std::string& path) {
+  const std::vector<std::string> steps = logged_steps(path);
+  return steps.empty() ? 0 : std::stol(steps.back());
+}
+
 std::optional<std::int64_t> resumed_step(const std::string& output) {
   static const std::regex kLine("resuming after step ([0-9]+) from");
   std::smatch match;

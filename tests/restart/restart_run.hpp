@@ -69,6 +69,8 @@ std::string text_of_file(const std::string& path);
 std::map<std::string, std::vector<std::string>> metrics_columns(const std::string& path);
 /// \brief The last step that metrics.csv has a whole row of; 0: none.
 std::int64_t last_recorded_step(const std::string& path);
+/// \brief The last step that run.log tells of; 0: none.
+std::int64_t last_logged_step(const std::string& path);
 /// \brief The step in "resuming after step N from ..."; nothing where the job did not say so.
 std::optional<std::int64_t> resumed_step(const std::string& output);
 

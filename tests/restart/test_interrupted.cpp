@@ -143,23 +143,24 @@ INSTANTIATE_TEST_SUITE_P(Precisions, InterruptedOneRank,
                          ::testing::Values("fp64", "fp32", "bf16"),
                          [](const auto& info) { return std::string(info.param); });
 
-// --- Several ranks: every way in one run ----------------------------------------------------
+// --- Several ranks: every step and every way in one run ----------------------------------------------------
 
 class InterruptedRanks : public Interrupted,
                          public ::testing::WithParamInterface<std::pair<RunMapping, const char*>> {
 };
 
-TEST_P(InterruptedRanks, InEveryWay) {
+TEST_P(InterruptedRanks, AtEveryStepOfOneRun) {
   const auto [mapping, precision] = GetParam();
   const std::string overrides =
       std::string(mapping.overrides) + " precision.compute=" + precision;
   complete(mapping.ranks, "whole", overrides);
   const std::string often = overrides + " checkpoint.every=2";
-  const std::pair<Way, int> interruptions[] = {
-      {Way::kTerminate, 1}, {Way::kKillOne, 4},  {Way::kStopFile, 5}, {Way::kKillAll, 7},
-      {Way::kUserSignal, 8}, {Way::kWallLimit, 9}, {Way::kTwice, 10}};
-  for (const auto& [way, step] : interruptions) {
-    interrupt(mapping.ranks, "cut", often, way, step);
+  constexpr Way kWays[] = {Way::kTerminate,  Way::kKillAll,    Way::kUserSignal, Way::kKillOne,
+                           Way::kStopFile,   Way::kTerminate,  Way::kKillAll,    Way::kUserSignal,
+                           Way::kWallLimit,  Way::kTwice,      Way::kKillOne};
+  static_assert(std::size(kWays) == kSmallSteps - 1);
+  for (int step = 1; step < kSmallSteps; ++step) {
+    interrupt(mapping.ranks, "cut", often, kWays[step - 1], step);
     ASSERT_FALSE(HasFailure());
   }
   complete(mapping.ranks, "cut", overrides);

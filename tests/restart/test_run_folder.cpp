@@ -4,6 +4,7 @@
 /// decks, which checkpoints stay, and runs that go on from those of another folder.
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -18,6 +19,7 @@ namespace pleat::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -108,6 +110,17 @@ TEST_F(RunFolderTest, AKilledJobLeavesNoLock) {
   complete(1, "out", "");
 }
 
+/// Outside of git nobody knows it.
+TEST_F(RunFolderTest, ACheckpointNamesTheCommitOfItsProgram) {
+  complete(1, "out", "run.steps=2");
+  const io::CheckpointReader reader(checkpoint("out", 2));
+  const bool in_git = fs::exists(PLEAT_SOURCE_DIR "/.git") &&
+                      std::system("git -C '" PLEAT_SOURCE_DIR "' status >/dev/null 2>&1") == 0;
+  const std::string commit = in_git ? "commit [0-9a-f]+(, changed)?" : "commit unknown";
+  EXPECT_THAT(reader.info().build, ContainsRegex("^pleat [0-9.]+ \\(" + commit + "\\), "));
+  EXPECT_THAT(reader.info().history, HasSubstr(reader.info().build));
+}
+
 /// A pipe that nobody reads plays a file system that does not answer.
 TEST_F(RunFolderTest, AStartThatHangsIsEndedByTheWatchdog) {
   fs::create_directory(path("out"));
@@ -116,6 +129,20 @@ TEST_F(RunFolderTest, AStartThatHangsIsEndedByTheWatchdog) {
   EXPECT_EQ(result.exit_code, 1) << result.output;
   EXPECT_THAT(result.output, HasSubstr("no step for 1 s: in start-up"));
   EXPECT_THAT(result.output, HasSubstr("PL0733"));
+}
+
+TEST_F(RunFolderTest, DataThatDoNotOpenAreEndedByTheWatchdog) {
+  write("novel.txt", std::string(10000, 'x'));
+  for (const int ranks : {1, 2}) {
+    const JobResult result =
+        start(ranks, "out", "run.watchdog=1 data.format=text data.path=novel.txt",
+              {{"PLEAT_TEST_HANG_OPEN", "/novel.txt"}})
+            ->wait(std::chrono::seconds(30));
+    EXPECT_EQ(result.exit_code, 1) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("no step for 1 s: in start-up, opening data"));
+    EXPECT_THAT(result.output, HasSubstr("PL0733"));
+    EXPECT_FALSE(fs::exists(path("out")));
+  }
 }
 
 // --- Damage ----------------------------------------------------------------------------------

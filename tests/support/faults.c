@@ -13,6 +13,10 @@
 ///     PLEAT_TEST_SPACE=PATH      the file holds the bytes that the folder may hold; an operation
 ///                                that would need more fails with ENOSPC
 ///     PLEAT_TEST_NO_PREALLOCATION=1   fallocate is not supported
+///     PLEAT_TEST_HOLD_SYNC=PATH  fsync there, by another thread than the first one, waits while
+///                                the file exists
+///
+///     PLEAT_TEST_HANG_OPEN=END   opening a file whose path ends so never returns
 ///
 /// Output through stdio (metrics.csv, run.log) is not among the operations: the C library's
 /// calls of itself cannot be preloaded.
@@ -88,6 +92,17 @@ static int has_room(long long bytes) {
   if (!file || fscanf(file, "%lld", &space) != 1) space = LLONG_MAX;
   if (file) fclose(file);
   return used_bytes() + bytes <= space;
+}
+
+/// A disk that is not done for a while.
+static void hold_sync_beside(int descriptor) {
+  static const struct timespec kLook = {0, 1000 * 1000};
+  const char* hold = getenv("PLEAT_TEST_HOLD_SYNC");
+  char path[PATH_MAX];
+  if (!hold || gettid() == getpid()) return;
+  file_of(descriptor, path);
+  if (!name_in_folder(path)) return;
+  while (access(hold, F_OK) == 0) nanosleep(&kLook, NULL);
 }
 
 /// Counts an operation; returns 0 when it must fail for want of space.
@@ -174,6 +189,7 @@ int ftruncate64(int file, off64_t bytes) {
 
 int fsync(int file) {
   REAL(fsync);
+  hold_sync_beside(file);
   return count_on("fsync", file, 0) ? real(file) : -1;
 }
 
@@ -201,7 +217,15 @@ static mode_t mode_of(int flags, va_list more) {
   return (flags & O_CREAT) ? (mode_t)va_arg(more, int) : 0;
 }
 
+/// A file system that does not answer.
+static void hang_at(const char* path) {
+  const char* end = getenv("PLEAT_TEST_HANG_OPEN");
+  if (!end || !path || strlen(path) < strlen(end)) return;
+  while (strcmp(path + strlen(path) - strlen(end), end) == 0) pause();
+}
+
 static int opens(int flags, const char* path) {
+  hang_at(path);
   return !(flags & (O_CREAT | O_TRUNC)) || count_operation("open", path, 0);
 }
 

@@ -46,7 +46,7 @@ struct CheckpointHints {
   std::int64_t alignment = 4096;  ///< bytes; data sets of that size or more begin on a multiple
   std::int64_t stripes = 0;       ///< of the file on a parallel file system (striping_factor)
   /// Bytes that a rank moves at a time. They bound what detach() waits for, and what conversion
-  /// needs of memory besides the tensors: twice as many.
+  /// needs of memory besides the tensors: three times as many.
   std::int64_t round_bytes = 16 << 20;
 };
 
@@ -100,8 +100,11 @@ class CheckpointWriter {
            const tensor::Range& in_box, std::span<const std::byte> bytes);
   /// \brief Writes all that was added since the last call. \throws IoError PL0303
   void write();
-  /// \brief The same for this rank by itself; calls neither MPI nor HDF5, so it may run on
-  /// another thread, which must end before agree() and the destructor.
+  /// \brief Prepares write_alone() for what was added. Collective.
+  void begin_alone();
+  /// \brief The same as write() on another thread, which must end before agree() and the
+  /// destructor: calls neither MPI nor HDF5. Where one machine has all ranks it waits for theirs,
+  /// to gather short runs; without begin_alone() each rank writes its own.
   /// \throws IoError PL0303 on this rank alone
   void write_alone();
   /// \brief From another thread than the one that writes, at any time: copies what is not yet

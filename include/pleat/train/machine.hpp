@@ -11,7 +11,7 @@
 
 namespace pleat::train {
 
-/// \brief Version, compiler, Kokkos and back end, in one line.
+/// \brief Version, commit, compiler, Kokkos and back end, in one line.
 std::string build_description();
 
 /// \brief Ranks, execution space, its concurrency.

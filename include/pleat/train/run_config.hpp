@@ -80,6 +80,7 @@ struct CheckpointSection {
   std::int64_t keep_every = 0;  ///< those of every so many steps are kept for ever; 0: none
   std::string resume = "auto";
   bool asynchronous = true;  ///< the next steps go on while a checkpoint is being written
+  std::int64_t beside = 1;   ///< so many of them at most
   io::CheckpointHints hints;
 };
 

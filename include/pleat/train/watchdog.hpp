@@ -20,9 +20,11 @@ namespace pleat::train {
 /// it ends the job by an exception that nobody catches (Runtime): PL0733, exit code 1.
 class Watchdog {
  public:
+  using Where = std::function<std::string()>;
+
   /// \param seconds  0: no watchdog, no thread
   /// \param where  called on the watchdog's thread; reads atomics only
-  Watchdog(double seconds, std::string rank, std::function<std::string()> where);
+  Watchdog(double seconds, std::string rank, Where where);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -30,13 +32,28 @@ class Watchdog {
   /// \brief A step (or another piece of work that may take as long, such as loading) is done.
   void alive();
 
+  /// \brief While it lives, the job is at another place; the inner one of two counts.
+  /// What `where` reads must live as long.
+  class Place {
+   public:
+    Place(Watchdog& watchdog, Where where);
+    ~Place();
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    Watchdog& watchdog_;
+    Where outer_;
+  };
+
  private:
+  Where exchange_where(Where where);
   void watch();
   [[noreturn]] void bark();
 
   double seconds_;
   std::string rank_;
-  std::function<std::string()> where_;
+  Where where_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t signs_ = 0;
