@@ -35,7 +35,7 @@ void expect_same(const train::RunConfig& config, const io::TokenData& data) {
         << mapping_text(mapped, kRanks) << ": loss " << report.loss.relative << " "
         << report.loss.place << ", norm " << report.gradient_norm.relative
         << ", gradients " << report.gradients.relative << " " << report.gradients.place
-        << ", weights " << report.weights.relative;
+        << ", weights " << report.weights.relative << " " << report.weights.place;
   }
 }
 
