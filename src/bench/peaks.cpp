@@ -65,7 +65,12 @@ Peak memory_peak(const ExecSpace& exec, comm::Communicator& ranks, double budget
       best_seconds(exec, ranks, budget, [&] { Kokkos::deep_copy(exec, a_N, b_N); });
   const double triad = best_seconds(
       exec, ranks, budget, [&] { kernels::triad<double>(exec, 0.5, b_N, c_N, a_N); });
-  return {"memory", std::max(2.0 * kBytes / copy, 3.0 * kBytes / triad), "B/s"};
+  // Many CPUs read what is to be written first, but for what was read anyhow.
+  const double in_place = best_seconds(
+      exec, ranks, budget, [&] { kernels::triad<double>(exec, 0.5, b_N, a_N, a_N); });
+  const double best =
+      std::max(2.0 * kBytes / copy, 3.0 * kBytes / std::min(triad, in_place));
+  return {"memory", best, "B/s"};
 }
 
 }  // namespace
@@ -78,7 +83,7 @@ double peak_of(const std::vector<Peak>& peaks, const std::string& name) {
 
 std::vector<Peak> measure_peaks(comm::Communicator& ranks, double seconds) {
   const ExecSpace exec;
-  constexpr double kMeasurements = 10.0;
+  constexpr double kMeasurements = 14.0;
   const double budget = seconds / kMeasurements;
   return {product_peak<double>(exec, ranks, budget),
           product_peak<float>(exec, ranks, budget),

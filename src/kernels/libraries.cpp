@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "gemm_cublaslt.hpp"
 #include "gemm_onednn.hpp"
 #include "gemm_packed.hpp"
+#include "gemm_rocblas.hpp"
 
 #if defined(PLEAT_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.hpp>
@@ -22,33 +24,37 @@ std::string onednn_name() {
 }
 #endif
 
-/// What computes host_gemm where oneDNN does not, or the portable loop.
-std::string host_products(bool bf16) {
+/// What computes the tasks of host_gemms where oneDNN does not.
+[[maybe_unused]] std::string host_products(bool bf16) {
 #if defined(PLEAT_PACKED_GEMM) && defined(__AVX512F__)
   const std::string name = "packed kernel, AVX-512";
   if (bf16 && packed::kHasPairs) return name + " BF16";
 #elif defined(PLEAT_PACKED_GEMM)
   const std::string name = "packed kernel, AVX2";
-#elif defined(PLEAT_HOST_GEMM)
-  const std::string name = "BLAS";
 #else
-  const std::string name = "portable kernel";
+  const std::string name = "BLAS";
 #endif
   return bf16 ? name + ", in fp32" : name;
 }
 
 }  // namespace
 
+// In the order in which gemm.cpp chooses.
 template <class T>
 std::string product_library() {
+#if defined(PLEAT_HOST_GEMM)
   constexpr bool kBf16 = std::is_same_v<T, Bf16>;
-#if defined(KOKKOS_ENABLE_CUDA)
-  return kBf16 ? "portable kernel" : "cuBLAS through Kokkos Kernels";
-#endif
 #if defined(PLEAT_ONEDNN_GEMM)
   if (kBf16 && is_onednn_quickest()) return onednn_name();
 #endif
   return host_products(kBf16);
+#elif defined(PLEAT_CUBLASLT_GEMM)
+  return "cuBLASLt";
+#elif defined(PLEAT_ROCBLAS_GEMM)
+  return "rocBLAS";
+#else
+  return "portable kernel";
+#endif
 }
 
 template std::string product_library<float>();
@@ -57,8 +63,11 @@ template std::string product_library<Bf16>();
 
 std::string linked_libraries() {
   std::string names;
-#if defined(KOKKOS_ENABLE_CUDA)
-  names += "cuBLAS, ";
+#if defined(PLEAT_CUBLASLT_GEMM)
+  names += "cuBLASLt, ";
+#endif
+#if defined(PLEAT_ROCBLAS_GEMM)
+  names += "rocBLAS, ";
 #endif
 #if defined(PLEAT_HAVE_BLAS)
   names += "BLAS, ";

@@ -65,7 +65,7 @@ struct Peak {
 double peak_of(const std::vector<Peak>& peaks, const std::string& name);
 
 /// \brief "fp64", "fp32", "bf16": the best of products of square matrices and, but for
-/// bf16, of multiply-adds in registers. "memory": the best of a copy and a triad over
+/// bf16, of multiply-adds in registers. "memory": the best of a copy and triads over
 /// arrays larger than caches. \param seconds  for all together Collective.
 std::vector<Peak> measure_peaks(comm::Communicator& ranks, double seconds);
 
@@ -78,8 +78,9 @@ std::vector<Rate> measure_kernels(const Shape& shape, Kernels which,
                                   comm::Communicator& ranks, double seconds);
 
 /// \brief Collectives over all ranks in fp32, by size. `work` is the bytes that each rank
-/// has to send, whatever the algorithm. Adds the peak "exchange": the largest messages to
-/// a neighbour and from the other. Nothing in a group of one. Collective.
+/// has to send, whatever the algorithm. Adds the peak "exchange": the best rate of
+/// messages to a neighbour and from the other, of any size. Nothing in a group of one.
+/// Collective.
 std::vector<Rate> measure_exchanges(comm::Communicator& ranks, double seconds,
                                     std::vector<Peak>& peaks);
 

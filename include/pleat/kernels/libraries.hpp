@@ -9,7 +9,7 @@
 namespace pleat::kernels {
 
 /// \brief What gemm<T> hands a product to: "packed kernel, AVX2", "oneDNN 2.7.3", "BLAS",
-/// "cuBLAS", "portable kernel".
+/// "cuBLASLt", "rocBLAS", "portable kernel".
 template <class T>
 std::string product_library();
 

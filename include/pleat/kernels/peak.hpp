@@ -26,6 +26,7 @@ double multiply_add_loop(const ExecSpace& exec, std::int64_t rounds,
 std::int64_t multiply_add_threads(const ExecSpace& exec);
 
 /// \brief a_N = b_N + factor c_N (McCalpin's triad): three elements moved for each.
+/// a_N may be c_N.
 template <class T>
 void triad(const ExecSpace& exec, T factor, const DeviceView<const T, 1>& b_N,
            const DeviceView<const T, 1>& c_N, const DeviceView<T, 1>& a_N);
