@@ -175,6 +175,9 @@ ExitCode run_batch(const BatchOptions& options, const Runtime& runtime) {
   require_continuation(config);
   require_reachable_limit(config, options.time);
   BatchJob job = describe_job(options, machine, config);
+  // Again, now that the ranks are known: an illegal mapping is told with its line.
+  (void)train::load_run_config(options.deck, options.settings,
+                               job.nodes * job.ranks_per_node);
   add_remarks(config, job);
   const std::string text = batch_script(machine, job);
   if (options.output.empty()) {

@@ -45,10 +45,10 @@ constexpr cudaDataType_t data_type() {
   }
 }
 
-/// The largest power of two up to 256 that divides an address and the distance, in bytes,
+/// The largest power of two up to 16, the widest load, that divides an address and the distance, in bytes,
 /// to the next matrix.
 std::uint32_t alignment_of(const void* address, std::size_t distance) {
-  constexpr std::uintptr_t kMost = 256;
+  constexpr std::uintptr_t kMost = 16;
   const auto bits = reinterpret_cast<std::uintptr_t>(address) | distance | kMost;
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }

@@ -156,7 +156,7 @@ TEST(AttentionMemory, GrowsLinearlyWithTheSequence) {
 
 TEST(AttentionTasks, FewSequencesAreSplit) {
   using kernels::BackwardTasks;
-  const auto tasks = [](Index batch, Index kv_heads, int threads) {
+  [[maybe_unused]] const auto tasks = [](Index batch, Index kv_heads, int threads) {
     const Problem shape{batch, 64, 8, kv_heads, 8};
     return kernels::choose_backward_tasks(shape.fused(), threads);
   };

@@ -21,10 +21,6 @@ ModelConfig bench_s() {
   return config;
 }
 
-double real_experts(const ModelConfig& config) {
-  return static_cast<double>(layer_parameters(config, {}, true).experts);
-}
-
 MemoryRequest request(Recompute recompute = Recompute::kNone) {
   return {.batch = {512, 4, 4}, .recompute = recompute};
 }
@@ -184,23 +180,30 @@ TEST(Memory, ShardedParametersKeepOneLayerWhole) {
   EXPECT_DOUBLE_EQ(use.gradients, use.parameters);
 }
 
-// What MPI holds of a sum is bounded by the cut of the buckets, which is declared once
-// for the layout and once for planning.
-TEST(Memory, ReductionsHoldTwoShardsAtMost) {
+// What MPI holds of sums: a layer's, or of the embedding's two buckets at most, whose cut is
+// declared once for the layout and once for planning.
+TEST(Memory, ReductionsHoldALayerOrTwoShards) {
   EXPECT_EQ(kLargestShard, tensor::ParameterLayout::kLargestShard);
   const ModelConfig config = bench_s();
   MemoryRequest asked = request();
   EXPECT_EQ(training_memory(config, asked).reduction, 0.0);
   asked.mapping = {.data = 2, .expert_data = 2};
+  const auto layer = static_cast<double>(layer_parameters(config, {}, true).total());
+  EXPECT_DOUBLE_EQ(training_memory(config, asked).reduction, 4.0 * layer / 2.0);
+  // Sharded layers are summed one bucket at a time, into a place of its own.
+  asked.sharding = Sharding::kParameters;
   EXPECT_DOUBLE_EQ(training_memory(config, asked).reduction, 2.0 * 4.0 * kLargestShard);
-  // A 64th of a layer's experts is less than the cut, and more than one of the embedding.
-  asked.mapping = {.data = 64, .expert_data = 64};
-  const double experts = real_experts(config) / 64.0;
-  EXPECT_DOUBLE_EQ(training_memory(config, asked).reduction, 2.0 * 4.0 * experts);
+  asked.sharding = Sharding::kOptimizer;
+  // An embedding that is larger than a layer and than two cuts.
+  ModelConfig wide = config;
+  wide.vocab = 1 << 17;
+  EXPECT_DOUBLE_EQ(training_memory(wide, asked).reduction, 4.0 * layer / 2.0);
+  wide.moe.ffn = 64;
+  EXPECT_DOUBLE_EQ(training_memory(wide, asked).reduction, 2.0 * 4.0 * kLargestShard);
   // Nobody else has the experts: what is left is the embedding.
   asked.mapping = {.data = 8, .expert_data = 1, .expert = 8};
   EXPECT_DOUBLE_EQ(training_memory(config, asked).reduction,
-                   2.0 * 4.0 * static_cast<double>(config.vocab * config.hidden) / 8.0);
+                   4.0 * static_cast<double>(config.vocab * config.hidden) / 8.0);
 }
 
 TEST(Memory, PaddedRowsAreThoseOfTheCapacity) {
