@@ -62,10 +62,13 @@ bool is_alive(pid_t process) {
          text.compare(name_end, 4, ") X ") != 0;
 }
 
-/// What stands before the program: the launcher, and the environment of the ranks.
+/// What stands before the program: the launcher, and the environment of the ranks. The job ends
+/// with the test, also where that is killed while the job waits for it.
 std::vector<std::string> command_of(const JobSettings& settings, const std::string& pause) {
-  std::vector<std::string> words;
-  if (settings.ranks > 1) words = {PLEAT_MPIEXEC, "-n", std::to_string(settings.ranks)};
+  std::vector<std::string> words{"/usr/bin/setpriv", "--pdeathsig", "KILL"};
+  if (settings.ranks > 1) {
+    words.insert(words.end(), {PLEAT_MPIEXEC, "-n", std::to_string(settings.ranks)});
+  }
   words.insert(words.end(), {"/usr/bin/env", "OMP_NUM_THREADS=1",
                              "LD_PRELOAD=" PLEAT_TEST_PRELOAD ":" PLEAT_TEST_FAULTS,
                              "PLEAT_TEST_PAUSE=" + pause});
