@@ -93,7 +93,7 @@ CheckpointLoader::State::State(std::string path_, MPI_Comm comm_,
     : path(std::move(path_)),
       comm(comm_),
       hints(hints_),
-      queue(hints.collective_buffering, ranks_of(comm_)) {
+      queue(hints.collective_buffering, PlainFile::Access::kRead, comm_) {
   std::string packed;
   on_first_rank(comm, [&] { packed = read_table(path); });
   broadcast(comm, packed);
@@ -176,9 +176,6 @@ void CheckpointLoader::State::take_over(Round& round) {
 
 void CheckpointLoader::State::read() {
   try {
-    int rank = 0;
-    PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
-    queue.begin_apart(rank, ranks_of(comm));
     move_rounds(*file, plain, comm, hints, *this);
     throw_alike(comm, failure_of([&] {
       if (taken_over_.valid()) taken_over_.get();

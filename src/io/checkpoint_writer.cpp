@@ -135,7 +135,7 @@ CheckpointWriter::State::State(std::string path_, MPI_Comm comm_,
       comm(comm_),
       hosts(hosts_of(comm)),
       hints(hints_),
-      queue_(hints.collective_buffering, ranks_of(comm)) {
+      queue_(hints.collective_buffering, PlainFile::Access::kWrite, comm) {
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
 }
 
@@ -288,7 +288,8 @@ void CheckpointWriter::State::write_runs() {
 void CheckpointWriter::State::write_alone() {
   std::exception_ptr failure = failure_of([&] { write_runs(); });
   if (stage_) failure = move_staged(*stage_, plain_, *this, failure);
-  if (!failure && hosts > 1) failure = failure_of([&] { plain_->sync(); });
+  // Beside the steps, so that little is left for seal(), for which they may wait.
+  if (!failure) failure = failure_of([&] { plain_->sync(); });
   if (!failure) return;
   drop_rest();
   std::rethrow_exception(failure);
@@ -335,7 +336,7 @@ void CheckpointWriter::State::agree(const std::exception_ptr& failure) {
   for (std::size_t i = 0; i < sums.size(); ++i) numbered[i]->checksum = sums[i];
 }
 
-// On one machine this brings to the disk what all ranks wrote.
+// On one machine this brings to the disk what all ranks wrote with write().
 void CheckpointWriter::State::seal() {
   fill_in_checksums(temporary, tensors);
   rename_durably(temporary, path);

@@ -121,20 +121,20 @@ void Windows::copy(const Window& window, Direction direction) {
 std::exception_ptr read_staged(HostStage& stage, RoundMover& mover, const MoveBytes& read,
                                const std::exception_ptr& earlier) {
   Windows windows(stage, mover, earlier);
-  std::optional<Window> window = windows.take();
   std::future<void> share;
+  std::optional<Window> window = windows.take();
   if (window) share = windows.begin(read, *window, 1);
-  while (window) {
+  std::optional<Window> next = window ? windows.take() : std::nullopt;
+  while (window && !windows.a_rank_failed()) {
     windows.attempt([&] { share.get(); });
     if (share.valid()) share.wait();
     windows.synchronize();  // the window is complete; nobody needs the one before it any
                             // more
-    std::optional<Window> next = windows.take();
-    if (windows.a_rank_failed()) break;
     if (next) share = windows.begin(read, *next, 1);
     windows.copy(*window, Direction::kFromWindow);
     windows.moved(*window);
     window = std::move(next);
+    if (window) next = windows.take();
   }
   return windows.failure();
 }

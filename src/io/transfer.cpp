@@ -75,7 +75,8 @@ std::future<void> begin_beside(Round round, std::function<void(Round&)> work) {
   });
 }
 
-PieceQueue::PieceQueue(CollectiveBuffering mode, int ranks) {
+PieceQueue::PieceQueue(CollectiveBuffering mode, PlainFile::Access access, MPI_Comm comm) {
+  const bool one_stream = access == PlainFile::Access::kRead && hosts_of(comm) == 1;
   switch (mode) {
     case CollectiveBuffering::kOn:
       shortest_ = kNoEnd;
@@ -84,7 +85,7 @@ PieceQueue::PieceQueue(CollectiveBuffering mode, int ranks) {
       shortest_ = 0;
       break;
     default:
-      shortest_ = ranks > 1 ? kLongRun : 0;
+      shortest_ = ranks_of(comm) == 1 ? 0 : one_stream ? kNoEnd : kLongRun;
   }
 }
 
@@ -93,16 +94,6 @@ void PieceQueue::add(Piece piece) {
   const bool is_short = shortest_ == kNoEnd ||
                         (strided && piece.run_elements() * piece.element_bytes < shortest_);
   (is_short ? short_ : long_).push_back(std::move(piece));
-}
-
-void PieceQueue::begin_apart(int rank, int ranks) {
-  std::int64_t all = 0;
-  for (const Piece& piece : long_) all += piece.rest_bytes();
-  std::int64_t before = 0;
-  auto first = long_.begin();
-  while (first != long_.end() && before < all / ranks * rank)
-    before += (first++)->rest_bytes();
-  std::rotate(long_.begin(), first, long_.end());
 }
 
 Round PieceQueue::take_long(std::int64_t bytes) {
@@ -146,7 +137,7 @@ void PieceQueue::clear() {
 
 std::unique_ptr<HostStage> make_stage(MPI_Comm comm, const CheckpointHints& hints,
                                       const RoundMover& mover) {
-  constexpr std::int64_t kBytes = 32 << 20;
+  constexpr std::int64_t kBytes = 16 << 20;
   constexpr std::int64_t kLeastBytes = 8 << 10;
   const bool wanted = hints.collective_buffering == CollectiveBuffering::kAutomatic &&
                       ranks_of(comm) > 1 && hosts_of(comm) == 1;

@@ -24,17 +24,15 @@ namespace pleat::io {
 /// \brief The pieces of one rank, those of long runs apart from those of short ones.
 ///
 /// A long run is best written by the rank that has it. Short ones, as of a matrix that is cut
-/// by columns, are gathered from all ranks, so that the file sees long runs again.
+/// by columns, are gathered from all ranks, so that the file sees long runs again. In reading,
+/// the ranks of one machine gather all runs: the system reads ahead for one stream, while
+/// several that take turns in a file slow each other down.
 class PieceQueue {
  public:
-  /// \param ranks  of the communicator; automatically, a single rank gathers nothing
-  PieceQueue(CollectiveBuffering mode, int ranks);
+  /// \brief Collective. Automatically, a single rank gathers nothing.
+  PieceQueue(CollectiveBuffering mode, PlainFile::Access access, MPI_Comm comm);
 
   void add(Piece piece);
-  /// \brief Lets each rank begin with another part of its long runs, before any is taken.
-  /// Ranks that read next to each other at the same time make the system read ahead what
-  /// the other is asking for, in many small requests.
-  void begin_apart(int rank, int ranks);
   /// \brief Elements of pieces of long runs, about so many bytes of them; empty at the end.
   Round take_long(std::int64_t bytes);
   /// \brief The same of all pieces.
@@ -61,7 +59,8 @@ class RoundMover {
   virtual Round take_long() = 0;
   virtual Round take_short(std::int64_t end) = 0;
   virtual std::int64_t next_short() const = 0;
-  /// \brief Called when the round that was taken last has been moved.
+  /// \brief Called for one round after the other when it has been moved. In reading, the next
+  /// one may have been taken by then; in writing it has not.
   virtual void moved(Round& round) = 0;
 };
 

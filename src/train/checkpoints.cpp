@@ -101,7 +101,6 @@ class Checkpoints<T>::Writing {
 
   std::string folder_;
   std::int64_t step_;
-  io::Retention retention_;
   bool is_first_;
   std::vector<HostShards<T>> shards_;
   std::unique_ptr<io::CheckpointWriter> writer_;
@@ -119,7 +118,6 @@ Checkpoints<T>::Writing::Writing(std::string folder, const io::CheckpointInfo& i
                                  const CheckpointSection& section, const comm::Grid& grid)
     : folder_(std::move(folder)),
       step_(info.step),
-      retention_{.newest = section.keep, .regular = section.every, .every = section.keep_every},
       is_first_(grid.rank() == 0) {
   attempt_together([&] {
     writer_ = std::make_unique<io::CheckpointWriter>(
@@ -194,7 +192,6 @@ template <class T>
 void Checkpoints<T>::Writing::seal() {
   writer_->seal();
   io::move_latest(folder_, io::checkpoint_name(step_));
-  io::prune_checkpoints(folder_, retention_);
 }
 
 template <class T>
@@ -212,6 +209,7 @@ Checkpoints<T>::~Checkpoints() = default;
 /// What the first rank finds in the folder.
 template <class T>
 std::vector<std::string> Checkpoints<T>::candidates() {
+  end_pruning();
   std::string text;
   if (grid_.rank() == 0) {
     text = fmt::format("{}", fmt::join(io::resume_candidates(folder_, log_), "\n"));
@@ -335,6 +333,7 @@ void Checkpoints<T>::start(const io::CheckpointInfo& info, Engine<T>& engine) {
   wait();
   stalled_before_ = stalled_;
   const Stopwatch watch(stalled_);
+  end_pruning();
   writing_ = std::make_unique<Writing>(folder_, info, engine, *whole_layout_,
                                        config_.checkpoint, grid_);
   if (writing_->failure()) return;
@@ -389,6 +388,28 @@ void Checkpoints<T>::report() {
   } else {
     log_.info("checkpoint {} ({:.2f} s, of which steps waited {:.2f} s)", written->path(),
               written->seconds(), stalled_ - stalled_before_);
+    begin_pruning();
+  }
+}
+
+/// On a thread: to give back the space of a large file takes a disk long.
+template <class T>
+void Checkpoints<T>::begin_pruning() {
+  if (grid_.rank() != 0) return;
+  const CheckpointSection& section = config_.checkpoint;
+  const io::Retention retention{
+      .newest = section.keep, .regular = section.every, .every = section.keep_every};
+  pruning_ = std::async(std::launch::async,
+                        [this, retention] { io::prune_checkpoints(folder_, retention); });
+}
+
+template <class T>
+void Checkpoints<T>::end_pruning() {
+  if (!pruning_.valid()) return;
+  try {
+    pruning_.get();
+  } catch (const std::exception& error) {
+    log_.warn("old checkpoints in '{}' could not be removed: {}", folder_, error.what());
   }
 }
 
@@ -407,6 +428,7 @@ void Checkpoints<T>::finish() {
     failure = writing_->failure();
     if (!failure) report();
   }
+  end_pruning();
   // The last step of it is the first rank's alone.
   if (all_ranks(!failure)) return;
   if (failure) std::rethrow_exception(failure);

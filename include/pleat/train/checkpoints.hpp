@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,6 +94,8 @@ class Checkpoints {
   bool all_ranks(bool here);
   void settle();
   void report();
+  void begin_pruning();
+  void end_pruning();
 
   const RunConfig& config_;
   std::string folder_;
@@ -103,6 +106,7 @@ class Checkpoints {
   double stalled_ = 0.0;
   double stalled_before_ = 0.0;  ///< when the one under way was begun
   double longest_seconds_ = 0.0;
+  std::future<void> pruning_;  ///< of the folder, on the first rank
 };
 
 }  // namespace pleat::train
