@@ -52,6 +52,17 @@ std::vector<io::TensorDeclaration> declarations(const tensor::ParameterLayout& w
   return tensors;
 }
 
+/// Only here, not with the other keys: a job that waits for another one names what is yet to come.
+void require_file(const std::string& path) {
+  std::error_code error;
+  PLEAT_REQUIRE(std::filesystem::is_regular_file(path, error), InputError, "PL0301",
+                "checkpoint.resume: '{}' is neither a checkpoint nor the folder of a run with "
+                "checkpoints\n"
+                "HINT: the path is relative to the deck's folder or the working directory; "
+                "\"auto\" goes on from run.output, \"none\" begins anew.",
+                path);
+}
+
 bool is_in_folder(const std::string& path, const std::string& folder) {
   std::error_code error;
   return std::filesystem::equivalent(io::folder_of(path), folder, error);
@@ -268,6 +279,7 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
       return own;
     }
   }
+  require_file(path);
   io::CheckpointLoader loader(path, grid_.files(), config_.checkpoint.hints);
   io::require_step_of_name(path, loader.info().step);
   check_continuable(loader, path, true);

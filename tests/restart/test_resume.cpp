@@ -234,6 +234,16 @@ TEST_F(ResumeChoices, FromTheFolderOfARun) {
   EXPECT_NE(none.output.find("empty'"), std::string::npos) << none.output;
 }
 
+TEST_F(ResumeChoices, FromWhatIsNotThere) {
+  write("deck.toml", kDeck);
+  const ProgramResult run = pleat("train deck.toml run.output=out checkpoint.resume=nowhere");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_NE(run.output.find("PL0301: checkpoint.resume: 'nowhere' is neither a checkpoint nor"),
+            std::string::npos)
+      << run.output;
+  EXPECT_FALSE(std::filesystem::exists(path("out/metrics.csv")));
+}
+
 TEST_F(ResumeChoices, FromChangedDataWithAWarning) {
   write("deck.toml", kDeck);
   const auto train = [&](const std::string& path, int steps) {
