@@ -31,7 +31,7 @@ void require_alike(const To& to, const From& from) {
   static_assert(std::is_same_v<typename To::value_type, typename From::non_const_value_type> &&
                 static_cast<int>(To::rank()) == static_cast<int>(From::rank()));
   PLEAT_ASSERT(to.span_is_contiguous() && from.span_is_contiguous(), "a copy of parts of rows");
-  for (std::size_t d = 0; d < To::rank(); ++d) {
+  for (int d = 0; d < static_cast<int>(To::rank()); ++d) {
     PLEAT_ASSERT(to.extent(d) == from.extent(d), "a copy of {} to {} in dimension {}",
                  from.extent(d), to.extent(d), d);
   }
