@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pleat/base/arena.hpp"
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/base/random.hpp"
 #include "pleat/bench/answers.hpp"
@@ -77,9 +78,9 @@ class AnswerCase {
   template <class U, class Element>
   static DeviceView<U, 1> filled(std::int64_t count, const Element& element) {
     const DeviceView<U, 1> view("pleat::bench::answer", static_cast<std::size_t>(count));
-    const auto mirror = Kokkos::create_mirror_view(view);
+    const auto mirror = host_mirror(view);
     for (std::int64_t i = 0; i < count; ++i) mirror(i) = static_cast<U>(element(i));
-    Kokkos::deep_copy(view, mirror);
+    copy_tensor(view, mirror);
     return view;
   }
   /// \brief The same numbers as a matrix of its own.
@@ -88,7 +89,7 @@ class AnswerCase {
                           std::int64_t columns) const {
     const DeviceView<U, 2> matrix("pleat::bench::answer", static_cast<std::size_t>(rows),
                                   static_cast<std::size_t>(columns));
-    Kokkos::deep_copy(DeviceView<U, 1>(matrix.data(), matrix.size()), flat);
+    copy_tensor(DeviceView<U, 1>(matrix.data(), matrix.size()), flat);
     return matrix;
   }
   /// \brief Zeros.
@@ -108,7 +109,7 @@ class AnswerCase {
   void add(const char* kernel, const char* output, const View& result,
            const char* element = precision_name<typename View::non_const_value_type>()) {
     exec.fence("pleat::bench: an answer");
-    const auto mirror = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), result);
+    const auto mirror = host_copy(result);
     std::vector<double> elements(mirror.size());
     for (std::size_t i = 0; i < elements.size(); ++i) {
       elements[i] = static_cast<double>(mirror.data()[i]);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "answer_case.hpp"
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/adamw.hpp"
 #include "pleat/kernels/attention.hpp"
 #include "pleat/kernels/cross_entropy.hpp"
@@ -166,7 +167,7 @@ void answer_permutation(AnswerCase<T>& x) {
   kernels::make_permutation(x.exec, index_TK, kExperts, x.scratch, permutation);
   x.add(kName, "rows", permutation.row_TK);
   const auto offsets =
-      Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), permutation.offsets_E1);
+      host_copy(permutation.offsets_E1);
   const auto x_RD = x.zeros(offsets(kExperts), kHidden);
   kernels::permute_rows<T>(x.exec, permutation, x.rows("permute x", kTokens, kHidden),
                            x_RD);
@@ -260,7 +261,7 @@ void answer_adamw(AnswerCase<T>& x) {
                                       .weight_decay = 0.125,
                                       .step = 3};
   const DeviceView<double, 0> scale("pleat::bench::scale");
-  Kokkos::deep_copy(scale, 0.5);
+  fill_tensor(scale, 0.5);
   const auto m_N = x.numbers("adamw m", kCount);
   const auto v_N = AnswerCase<T>::template filled<T>(
       kCount, [random = answer_random("adamw v")](std::int64_t i) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "pleat/base/arena.hpp"
+#include "pleat/base/copy.hpp"
 #include "pleat/base/types.hpp"
 #include "pleat/bench/rates.hpp"
 
@@ -54,17 +55,17 @@ struct Workbench {
     const DeviceView<U, 2> view(
         Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::bench::kernel"),
         static_cast<std::size_t>(rows), static_cast<std::size_t>(columns));
-    const auto mirror = Kokkos::create_mirror_view(view);
+    const auto mirror = host_mirror(view);
     for (std::size_t i = 0; i < mirror.size(); ++i) {
       mirror.data()[i] = static_cast<U>(0.01 * static_cast<double>(i % 127 + 1));
     }
-    Kokkos::deep_copy(view, mirror);
+    copy_tensor(view, mirror);
     return view;
   }
   template <class U = T>
   DeviceView<U, 1> numbers(std::int64_t count) const {
     const DeviceView<U, 1> view("pleat::bench::kernel", static_cast<std::size_t>(count));
-    Kokkos::deep_copy(view, U(1));
+    fill_tensor(view, U(1));
     return view;
   }
   static double bytes_of(double elements) { return elements * sizeof(T); }

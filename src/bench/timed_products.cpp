@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/attention.hpp"
 #include "pleat/kernels/gemm.hpp"
 #include "timed_kernel.hpp"
@@ -50,7 +51,7 @@ TimedKernel time_grouped_gemm(const Workbench<T>& x, bool weights) {
   const auto host = std::make_shared<std::vector<std::int64_t>>();
   for (std::int64_t e = 0; e <= experts; ++e) host->push_back(rows * e / experts);
   const DeviceView<std::int64_t, 1> device("pleat::bench::offsets", host->size());
-  Kokkos::deep_copy(device, HostView<std::int64_t, 1>(host->data(), host->size()));
+  copy_tensor(device, HostView<std::int64_t, 1>(host->data(), host->size()));
   const auto a_RK = x.rows(rows, hidden), c_RN = x.rows(rows, out);
   const auto exec = x.exec;
   std::function<void()> run;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/random.hpp"
 #include "pleat/kernels/adamw.hpp"
 #include "pleat/kernels/cross_entropy.hpp"
@@ -63,7 +64,7 @@ template <class T>
 TimedKernel time_adamw(const Workbench<T>& x) {
   const std::int64_t count = x.shape.experts * 2 * x.shape.ffn * x.shape.hidden;
   const DeviceView<double, 0> scale("pleat::bench::scale");
-  Kokkos::deep_copy(scale, 1.0);
+  fill_tensor(scale, 1.0);
   const auto gradient_N = x.numbers(count), m_N = x.numbers(count),
              v_N = x.numbers(count);
   const auto w_N = x.numbers(count);
@@ -80,12 +81,12 @@ TimedKernel time_adamw(const Workbench<T>& x) {
 DeviceView<std::int32_t, 1> drawn_integers(std::int64_t count, std::uint64_t below) {
   const DeviceView<std::int32_t, 1> view("pleat::bench::drawn",
                                          static_cast<std::size_t>(count));
-  const auto mirror = Kokkos::create_mirror_view(view);
+  const auto mirror = host_mirror(view);
   const CounterRandom random(1, hash_name("bench"));
   for (std::size_t i = 0; i < mirror.size(); ++i) {
     mirror(i) = static_cast<std::int32_t>(random.bits64(i) % below);
   }
-  Kokkos::deep_copy(view, mirror);
+  copy_tensor(view, mirror);
   return view;
 }
 

@@ -3,6 +3,7 @@
 #include "nccl_channel.hpp"
 
 #include <exception>
+#include <utility>
 
 #include "pleat/base/error.hpp"
 
@@ -68,20 +69,28 @@ void NcclChannel::begin() {
 }
 
 Pending NcclChannel::end() {
-  const auto done = std::make_shared<Event>();
-  done->record(stream_.get());
-  return Pending([self = shared_from_this(), done] { self->finish(*done); },
-                 [done] { return done->reached(); });
+  if (spare_.empty()) {
+    exchanges_.push_back(std::make_unique<Exchange>());
+    spare_.push_back(exchanges_.back().get());
+  }
+  Exchange* const exchange = spare_.back();
+  exchange->done.record(stream_.get());
+  spare_.pop_back();
+  exchange->channel = shared_from_this();
+  return Pending([exchange] { exchange->channel->finish(*exchange); },
+                 [exchange] { return exchange->done.reached(); });
 }
 
 // The member that an exchange waits for may be gone when an exception unwinds the stack;
 // ExecSpace must then not wait for it.
-void NcclChannel::finish(const Event& done) {
+void NcclChannel::finish(Exchange& exchange) {
+  const std::shared_ptr<NcclChannel> self = std::exchange(exchange.channel, nullptr);
+  spare_.push_back(&exchange);
   if (std::uncaught_exceptions() > 0) {
-    given_up_ = given_up_ || !done.reached();
+    given_up_ = given_up_ || !exchange.done.reached();
     return;
   }
-  done.hold_back(exec_stream());
+  exchange.done.hold_back(exec_stream());
   check_background();
 }
 

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "nccl_api.hpp"
 #include "pleat/comm/pending.hpp"
@@ -68,9 +69,14 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   void check(ncclResult_t result, const char* call);
 
  private:
+  /// What an exchange under way needs. Used again by later ones: to make events takes time.
+  struct Exchange {
+    Event done;
+    std::shared_ptr<NcclChannel> channel;  ///< which lives as long as it is under way
+  };
   void begin();
   Pending end();
-  void finish(const Event& done);
+  void finish(Exchange& exchange);
   void check_background();
 
   std::string name_;
@@ -78,6 +84,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   Event queued_;
   ncclComm_t comm_ = nullptr;
   bool given_up_ = false;
+  std::vector<std::unique_ptr<Exchange>> exchanges_;
+  std::vector<Exchange*> spare_;  ///< of them, those that are not under way
 };
 
 }  // namespace pleat::comm::detail

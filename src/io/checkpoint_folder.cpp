@@ -3,6 +3,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/durable_file.hpp"
@@ -88,9 +89,9 @@ void read_group(const CheckpointReader& reader, TensorGroup group,
                 const tensor::FlatTensors<T>& tensors) {
   for (const tensor::ParameterSpec& parameter : tensors.layout().parameters()) {
     const auto device = tensors.flat(parameter);
-    const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), device);
+    const auto host = host_mirror(device);
     reader.read<T>(group, parameter, std::span<T>(host.data(), host.size()));
-    Kokkos::deep_copy(device, host);
+    copy_tensor(device, host);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/io/hugging_face.hpp"
 
@@ -121,9 +122,9 @@ void load_hugging_face_weights(const std::string& folder,
         static_cast<std::size_t>(tensor::element_count(parameter.global_shape)));
     reader.read<T>(reader.at(parameter.name), all);
     const auto device = weights.flat(parameter);
-    const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), device);
+    const auto host = host_mirror(device);
     copy_box(parameter, all, host.data());
-    Kokkos::deep_copy(device, host);
+    copy_tensor(device, host);
   }
 }
 

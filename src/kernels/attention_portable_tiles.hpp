@@ -130,7 +130,10 @@ void launch(const ExecSpace& exec, const char* label, std::int64_t league,
   if (league == 0) return;
   TeamPolicy policy(exec, static_cast<int>(league), Kokkos::AUTO);
   policy.set_scratch_size(0, Kokkos::PerTeam(bytes));
-  Kokkos::parallel_for(label, policy, kernel);
+  // As an argument of the launch. Kokkos would put kernels of more than 512 bytes into CUDA's
+  // constant memory, for which the host waits until the last one of them has run.
+  constexpr auto kAsArgument = Kokkos::Experimental::WorkItemProperty::HintLightWeight;
+  Kokkos::parallel_for(label, Kokkos::Experimental::require(policy, kAsArgument), kernel);
 }
 
 }  // namespace pleat::kernels

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "rows.hpp"
 
@@ -313,7 +314,7 @@ void products_attention_backward(const ExecSpace& exec, const AttentionShape& sh
   const Index half = shape.kv_heads * shape.head_dim;
   const auto sum_KW = scratch.take<Accumulator<T>>(shape.keys, 2 * half);
   for (Index b = 0; b < shape.batch; ++b) {
-    Kokkos::deep_copy(exec, sum_KW, Accumulator<T>(0));
+    fill_tensor(exec, sum_KW, Accumulator<T>(0));
     for_each_block(shape, b, rows, [&](const Block& block) {
       multiply_queries_keys<T>(exec, shape, block, scale, q_TQ, kv_UR, shape.k_column,
                                scores.wide);

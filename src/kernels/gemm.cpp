@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/kernels/gemm.hpp"
 
+#include <span>
 #include <vector>
 
 #include "gemm_cublaslt.hpp"
@@ -27,7 +28,7 @@ void require_shapes(Transpose transpose_a, Transpose transpose_b,
 
 /// Products that may run side by side, by the quickest way that this build has.
 template <class T, class C>
-void multiply(const ExecSpace& exec, const std::vector<MatrixProduct<T, T, C>>& products) {
+void multiply(const ExecSpace& exec, std::span<const MatrixProduct<T, T, C>> products) {
 #if defined(PLEAT_HOST_GEMM)
   host_gemms<T, C>(exec, products);
 #elif defined(PLEAT_CUBLASLT_GEMM)
@@ -63,6 +64,15 @@ DeviceView<T, 2> slice(const DeviceView<T, 3>& stack, std::int64_t e) {
                           stack.extent(1), stack.extent(2));
 }
 
+/// The products of a call, in memory that its thread keeps for the next one: a step allocates
+/// nothing.
+template <class T, class C>
+std::vector<MatrixProduct<T, T, C>>& empty_list() {
+  static thread_local std::vector<MatrixProduct<T, T, C>> list;
+  list.clear();
+  return list;
+}
+
 void require_offsets(const GroupOffsets& offsets, std::size_t rows, std::size_t groups) {
   PLEAT_ASSERT(offsets.host.size() == groups + 1, "{} group offsets for {} groups",
                offsets.host.size(), groups);
@@ -76,8 +86,9 @@ template <class T, class C>
 void gemm(const ExecSpace& exec, Transpose transpose_a, Transpose transpose_b,
           Accumulator<T> alpha, const DeviceView<const T, 2>& a, const DeviceView<const T, 2>& b,
           Accumulator<T> beta, const DeviceView<C, 2>& c_MN) {
-  multiply<T, C>(exec,
-                 {checked_product<T, C>(transpose_a, transpose_b, alpha, a, b, beta, c_MN)});
+  const auto product =
+      checked_product<T, C>(transpose_a, transpose_b, alpha, a, b, beta, c_MN);
+  multiply<T, C>(exec, std::span(&product, 1));
 }
 
 template <class T>
@@ -86,8 +97,7 @@ void grouped_gemm_rows(const ExecSpace& exec, Transpose transpose_b, Accumulator
                        Accumulator<T> beta, const DeviceView<T, 2>& c_RN,
                        const GroupOffsets& offsets) {
   require_offsets(offsets, a_RK.extent(0), b.extent(0));
-  std::vector<MatrixProduct<T, T, T>> products;
-  products.reserve(static_cast<std::size_t>(offsets.groups()));
+  auto& products = empty_list<T, T>();
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];
     const std::int64_t end = offsets.host[e + 1];
@@ -105,8 +115,7 @@ void grouped_gemm_weights(const ExecSpace& exec, Accumulator<T> alpha,
                           const GroupOffsets& offsets) {
   using G = Gradient<T>;
   require_offsets(offsets, a_RM.extent(0), c_EMN.extent(0));
-  std::vector<MatrixProduct<T, T, G>> products;
-  products.reserve(static_cast<std::size_t>(offsets.groups()));
+  auto& products = empty_list<T, G>();
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];
     const std::int64_t end = offsets.host[e + 1];

@@ -4,6 +4,7 @@
 #if defined(PLEAT_HOST_GEMM)
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "gemm_blas.hpp"
@@ -91,15 +92,16 @@ double work(const Product& product) {
 }
 
 /// Products become tasks: with few products each is shared by all threads, with many each is
-/// one task and the largest start first.
+/// one task and the largest start first. In memory that the thread keeps for the next call.
 template <class Product>
-std::vector<Product> make_tasks(std::span<const Product> products,
+const std::vector<Product>& make_tasks(std::span<const Product> products,
                                        std::int64_t threads) {
   // Below this a second thread costs more than it brings.
   constexpr double kSmallestPiece = 64.0 * 64.0 * 32.0;
   constexpr std::int64_t kManyPerThread = 8;
   const bool many = static_cast<std::int64_t>(products.size()) >= kManyPerThread * threads;
-  std::vector<Product> tasks;
+  static thread_local std::vector<Product> tasks;
+  tasks.clear();
   tasks.reserve(products.size() * static_cast<std::size_t>(many ? 1 : threads));
   for (const Product& product : products) {
     if (product.m == 0 || product.n == 0) continue;
@@ -108,8 +110,10 @@ std::vector<Product> make_tasks(std::span<const Product> products,
     append_pieces(product, whole ? Cut{} : choose_cut(product, threads), tasks);
   }
   if (many) {
-    std::stable_sort(tasks.begin(), tasks.end(),
-                     [](const auto& x, const auto& y) { return work(x) > work(y); });
+    // Not stable_sort, which allocates.
+    std::sort(tasks.begin(), tasks.end(), [](const auto& x, const auto& y) {
+      return work(x) != work(y) ? work(x) > work(y) : std::less<>()(x.c, y.c);
+    });
   }
   return tasks;
 }
@@ -132,7 +136,7 @@ void host_gemm(const HostProduct<A, B, C>& product) {
 
 template <class T, class C>
 void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T, T, C>> products) {
-  const auto tasks = make_tasks(products, exec.concurrency());
+  const auto& tasks = make_tasks(products, exec.concurrency());
   if (tasks.size() == 1) return host_gemm(tasks.front());
   const HostProduct<T, T, C>* const task = tasks.data();
   using Policy = Kokkos::RangePolicy<ExecSpace, Kokkos::Schedule<Kokkos::Dynamic>>;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 
 namespace pleat::kernels {
@@ -18,8 +19,8 @@ RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
   using A = Accumulator<T>;
   RopeTables<T> tables{DeviceView<A, 2>("pleat::kernels::rope_cos", rows, half),
                        DeviceView<A, 2>("pleat::kernels::rope_sin", rows, half)};
-  const auto cos_Sd = Kokkos::create_mirror_view(tables.cos_Sd);
-  const auto sin_Sd = Kokkos::create_mirror_view(tables.sin_Sd);
+  const auto cos_Sd = host_mirror(tables.cos_Sd);
+  const auto sin_Sd = host_mirror(tables.sin_Sd);
   for (std::int64_t i = 0; i < half; ++i) {
     const double frequency =
         std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
@@ -30,8 +31,8 @@ RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
       sin_Sd(s, i) = static_cast<A>(std::sin(angle));
     }
   }
-  Kokkos::deep_copy(tables.cos_Sd, cos_Sd);
-  Kokkos::deep_copy(tables.sin_Sd, sin_Sd);
+  copy_tensor(tables.cos_Sd, cos_Sd);
+  copy_tensor(tables.sin_Sd, sin_Sd);
   return tables;
 }
 

@@ -6,6 +6,7 @@
 // Legend: T tokens of this rank, G tokens of all P ranks of ep*etp (P T), K experts per
 // token, L experts of this rank, R rows at its experts, D hidden.
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "rank_dispatchers.hpp"
 
@@ -65,7 +66,7 @@ class AllGatherDispatcher : public Dispatcher<T> {
     comm::Pending gather = group_.start_all_gather(flat(x_TD), flat(x_GD));
     detail::run(meanwhile);
     gather.wait();
-    if (padded_rows_ > 0) Kokkos::deep_copy(exec, x_RD, T(0));
+    if (padded_rows_ > 0) fill_tensor(exec, x_RD, T(0));
     kernels::permute_rows<T>(exec, record.permutation, x_GD, x_RD);
   }
 
@@ -87,7 +88,7 @@ class AllGatherDispatcher : public Dispatcher<T> {
     const auto weight_GK =
         scratch.take<A>(ranks_ * weight_TK.extent(0), weight_TK.extent(1));
     group_.all_gather(flat(weight_TK), flat(weight_GK));
-    if (padded_rows_ > 0) Kokkos::deep_copy(exec, weight_R, A(0));
+    if (padded_rows_ > 0) fill_tensor(exec, weight_R, A(0));
     kernels::permute_values<A>(exec, record.permutation, weight_GK, weight_R);
   }
 
@@ -115,7 +116,7 @@ class AllGatherDispatcher : public Dispatcher<T> {
     record.host_offsets.resize(record.offsets_L1.extent(0));
     const HostView<std::int64_t, 1> host(record.host_offsets.data(),
                                          record.host_offsets.size());
-    Kokkos::deep_copy(exec, host, record.offsets_L1);
+    copy_tensor(exec, host, record.offsets_L1);
     exec.fence("pleat::model::AllGatherDispatcher::plan");
   }
 

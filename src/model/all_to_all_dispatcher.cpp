@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "row_exchange.hpp"
 
@@ -52,7 +53,7 @@ class AllToAllDispatcher : public Dispatcher<T> {
                 const DeviceView<const T, 2>& x_TD, Arena& scratch,
                 const DeviceView<T, 2>& x_RD, const Meanwhile& meanwhile) const override {
     const auto fill = [&](const DeviceView<T, 2>& x_SD) {
-      if (padded_rows_ > 0) Kokkos::deep_copy(exec, x_SD, T(0));
+      if (padded_rows_ > 0) fill_tensor(exec, x_SD, T(0));
       kernels::permute_rows<T>(exec, record.permutation, x_TD, x_SD);
     };
     exchange_.to_experts<T>(exec, record, fill, scratch, x_RD, meanwhile);
@@ -72,7 +73,7 @@ class AllToAllDispatcher : public Dispatcher<T> {
                         const DeviceView<A, 1>& weight_R) const override {
     const auto fill = [&](const DeviceView<A, 2>& weight_S1) {
       const auto weight_S = flat(weight_S1);
-      if (padded_rows_ > 0) Kokkos::deep_copy(exec, weight_S, A(0));
+      if (padded_rows_ > 0) fill_tensor(exec, weight_S, A(0));
       kernels::permute_values<A>(exec, record.permutation, weight_TK, weight_S);
     };
     const DeviceView<A, 2> weight_R1(weight_R.data(), weight_R.extent(0), 1);
@@ -114,7 +115,7 @@ class AllToAllDispatcher : public Dispatcher<T> {
     const auto experts = static_cast<std::size_t>(experts_);
     std::vector<std::int64_t> own_E1(experts + 1);
     const HostView<std::int64_t, 1> own(own_E1.data(), own_E1.size());
-    Kokkos::deep_copy(exec, own, offsets_E1);
+    copy_tensor(exec, own, offsets_E1);
     exec.fence("pleat::model::AllToAllDispatcher::plan");
     for (std::size_t e = 0; e < experts; ++e) own_E1[e] = own_E1[e + 1] - own_E1[e];
     own_E1[experts] = tokens;
@@ -149,9 +150,9 @@ class AllToAllDispatcher : public Dispatcher<T> {
     const ArenaScope scope(scratch);
     const auto segments_S3 = scratch.take<std::int64_t>(exchange_.segments(), 3);
     using Host = HostView<const std::int64_t, 1>;
-    Kokkos::deep_copy(exec, flat(segments_S3),
+    copy_tensor(exec, flat(segments_S3),
                       Host(record.host_segments.data(), record.host_segments.size()));
-    Kokkos::deep_copy(exec, offsets_L1,
+    copy_tensor(exec, offsets_L1,
                       Host(record.host_offsets.data(), record.host_offsets.size()));
     kernels::place_segments(exec, segments_S3, sorted_R);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/model/attention.hpp"
 
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/elementwise.hpp"
 #include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/rms_norm.hpp"
@@ -21,7 +22,7 @@ void condition_heads(const Context& context, const AttentionSetup<T>& setup,
   const DeviceView<T, 2>& qkv_UQ = activations.qkv_UQ;
   if (part.qk_norm) {
     activations.raw_UQ = context.saved.take<T>(qkv_UQ.extent(0), qkv_UQ.extent(1));
-    Kokkos::deep_copy(context.exec, activations.raw_UQ, qkv_UQ);
+    copy_tensor(context.exec, activations.raw_UQ, qkv_UQ);
     kernels::head_rms_norm_forward<T>(context.exec, 0, part.heads, part.head_dim,
                                       weights.q_norm_d, part.norm_eps, qkv_UQ);
     kernels::head_rms_norm_forward<T>(context.exec, part.heads, part.kv_heads, part.head_dim,
@@ -94,7 +95,7 @@ void attention_forward(const Context& context, const AttentionSetup<T>& setup,
 
   const ArenaScope scope(context.scratch);
   run_core<T>(context, setup, batch, context.inner(), activations);
-  Kokkos::deep_copy(context.exec, y_TD, x_TD);
+  copy_tensor(context.exec, y_TD, x_TD);
   const RowSum<T> sum(context, 1, y_TD);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kYes, 1, activations.o_UO,
                    weights.out_DO, sum.beta(), sum.target_UD());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/model/block.hpp"
 
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/rms_norm.hpp"
 
 namespace pleat::model {
@@ -20,7 +21,7 @@ void block_forward(const Context& context, const BlockSetup<T>& setup, std::int6
   kernels::rms_norm_forward<T>(context.exec, activations.middle_TD, weights.ffn_norm_D,
                                config.norm_eps, activations.normed_TD,
                                activations.inverse_rms_T);
-  Kokkos::deep_copy(context.exec, y_TD, activations.middle_TD);
+  copy_tensor(context.exec, y_TD, activations.middle_TD);
   if (config.moe_layer[static_cast<std::size_t>(layer)]) {
     moe_forward<T>(context, setup.moe, batch, weights, activations.normed_TD,
                    activations.moe, sums, y_TD);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/attention.hpp"
 #include "pleat/model/tensor_rows.hpp"
 
@@ -153,18 +154,17 @@ class KeyGradients {
  public:
   KeyGradients(const Context& context, ContextExchange exchange, const plan::ModelConfig& part,
                std::size_t rows)
-      : context_(context),
-        group_(context.grid.group(GroupName::kContext)),
+      : group_(context.grid.group(GroupName::kContext)),
         exchange_(exchange),
         rows_(rows) {
     here_ = take_kv<T>(context.scratch, part, rows);
     if (exchange == ContextExchange::kRing) {
       next_ = take_kv<T>(context.scratch, part, rows);
-      Kokkos::deep_copy(context.exec, here_, T(0));
+      fill_tensor(context.exec, here_, T(0));
       return;
     }
     all_ = take_kv<T>(context.scratch, part, rows * static_cast<std::size_t>(group_.size()));
-    Kokkos::deep_copy(context.exec, all_, T(0));
+    fill_tensor(context.exec, all_, T(0));
   }
 
   /// Where the gradients of the keys of `source` accumulate.
@@ -188,14 +188,12 @@ class KeyGradients {
   /// This rank's own, summed over all ranks.
   DeviceView<T, 2> own() {
     if (exchange_ == ContextExchange::kAllGather) {
-      context_.exec.fence("pleat::model::KeyGradients");
       group_.reduce_scatter(flat(all_), flat(here_));
     }
     return here_;
   }
 
  private:
-  const Context& context_;
   comm::Communicator& group_;
   ContextExchange exchange_;
   std::size_t rows_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "rank_dispatchers.hpp"
 
@@ -26,7 +27,7 @@ std::vector<std::int64_t> equal_offsets(std::int64_t groups, std::int64_t rows) 
 DeviceView<std::int64_t, 1> device_copy(const std::vector<std::int64_t>& values,
                                         const char* label) {
   const DeviceView<std::int64_t, 1> copy(std::string(label), values.size());
-  Kokkos::deep_copy(copy, HostView<const std::int64_t, 1>(values.data(), values.size()));
+  copy_tensor(copy, HostView<const std::int64_t, 1>(values.data(), values.size()));
   return copy;
 }
 

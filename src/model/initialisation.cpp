@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "pleat/base/copy.hpp"
 #include "pleat/base/random.hpp"
 #include "pleat/model/parameters.hpp"
 
@@ -41,8 +42,8 @@ void initialise_piece(const ExecSpace& exec, const plan::ModelConfig& config,
       PLEAT_ASSERT(parameter.global_shape.size() == 2, "'{}' is no matrix", parameter.name);
       fill_normal<T>(exec, parameter, first, seed, config.init_std, w_N);
       break;
-    case Initialisation::kOnes: Kokkos::deep_copy(exec, w_N, T(1)); break;
-    case Initialisation::kZeros: Kokkos::deep_copy(exec, w_N, T(0)); break;
+    case Initialisation::kOnes: fill_tensor(exec, w_N, T(1)); break;
+    case Initialisation::kZeros: fill_tensor(exec, w_N, T(0)); break;
   }
 }
 

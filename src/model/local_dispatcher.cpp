@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/model/dispatcher.hpp"
 
+#include "pleat/base/copy.hpp"
+
 namespace pleat::model {
 namespace {
 
@@ -19,7 +21,7 @@ class LocalDispatcher : public Dispatcher<T> {
     record.host_offsets.resize(static_cast<std::size_t>(experts_ + 1));
     const HostView<std::int64_t, 1> host(record.host_offsets.data(),
                                          record.host_offsets.size());
-    Kokkos::deep_copy(exec, host, record.permutation.offsets_E1);
+    copy_tensor(exec, host, record.permutation.offsets_E1);
     exec.fence("pleat::model::LocalDispatcher::plan");
     record.offsets_L1 = record.permutation.offsets_E1;
     record.rows = record.host_offsets.back();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/model/moe.hpp"
 
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/elementwise.hpp"
 #include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/swiglu.hpp"
@@ -121,7 +122,7 @@ void sum_statistics(const Context& context, const plan::MoeConfig& moe,
   if (global) {
     // The loss of the step is that of its tokens so far: the last micro-batch sets it.
     accumulate(context.exec, statistics.all, sums.running_C);
-    Kokkos::deep_copy(context.exec, sums.losses, 0.0);
+    fill_tensor(context.exec, sums.losses, 0.0);
   }
   if (sums.reports_losses) {
     kernels::router_losses<A>(context.exec, loss_options(moe), statistics, sums.losses);
@@ -169,14 +170,13 @@ void route(const Context& context, const plan::ModelConfig& config,
   drop<T>(context, moe, batch, activations, sums);
 }
 
-/// The gate and up projections of all experts.
+/// The gate and up projections of all experts, in memory of `arena`.
 template <class T>
-void project_up(const Context& context, const Dispatcher<T>& dispatcher,
-                const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
-                Arena& arena, MoeActivations<T>& activations,
-                const Meanwhile& meanwhile = {}) {
-  const auto& record = activations.record;
-  activations.gate_up_R2F = arena.take<T>(record.rows, weights.w13_E2FD.extent(1));
+DeviceView<T, 2> project_up(const Context& context, const Dispatcher<T>& dispatcher,
+                            const DispatchRecord& record, const BlockTensors<T>& weights,
+                            const DeviceView<const T, 2>& x_TD, Arena& arena,
+                            const Meanwhile& meanwhile = {}) {
+  const auto gate_up_R2F = arena.take<T>(record.rows, weights.w13_E2FD.extent(1));
   const ArenaScope scope(context.scratch);
   const auto x_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
   {
@@ -185,8 +185,8 @@ void project_up(const Context& context, const Dispatcher<T>& dispatcher,
   }
   const PhaseScope phase(context.times, Phase::kExperts);
   kernels::grouped_gemm_rows<T>(context.exec, Transpose::kYes, 1, x_RD,
-                                weights.w13_E2FD, 0, activations.gate_up_R2F,
-                                record.offsets());
+                                weights.w13_E2FD, 0, gate_up_R2F, record.offsets());
+  return gate_up_R2F;
 }
 
 /// y_TD += what the routed experts contribute.
@@ -207,8 +207,8 @@ void routed_forward(const Context& context, const Dispatcher<T>& dispatcher,
   const ArenaScope scope(context.scratch);
   // Kept memory is taken before any scratch, so that this also holds when both are one
   // arena.
-  project_up<T>(context, dispatcher, weights, x_TD, context.inner(), activations,
-                meanwhile);
+  activations.gate_up_R2F = project_up<T>(context, dispatcher, record, weights, x_TD,
+                                          context.inner(), meanwhile);
   const auto y_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
   {
     const PhaseScope phase(context.times, Phase::kExperts);
@@ -244,7 +244,31 @@ void shared_forward(const Context& context, const plan::ModelConfig& config,
                                 activations.shared_out_TD, y_TD);
 }
 
-/// dx_TD (overwritten) and dweight_TK through the routed experts.
+/// Through the down projections and SwiGLU: the kept gate and up projections become their
+/// gradients.
+template <class T>
+void project_down_backward(const Context& context, const BlockTensors<T>& weights,
+                           const MoeActivations<T>& activations,
+                           const DeviceView<T, 2>& gate_up_R2F,
+                           const DeviceView<const T, 2>& dy_RD,
+                           const BlockTensors<Gradient<T>>& gradients,
+                           const DeviceView<Accumulator<T>, 1>& dweight_R) {
+  const PhaseScope phase(context.times, Phase::kExperts);
+  const ArenaScope scope(context.scratch);
+  const DispatchRecord& record = activations.record;
+  const auto dh_RF = context.scratch.take<T>(record.rows, weights.w2_EDF.extent(2));
+  kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, 1, dy_RD, weights.w2_EDF, 0,
+                                dh_RF, record.offsets());
+  // In place: gate_up becomes its gradient, dh becomes h.
+  kernels::swiglu_backward<T>(context.exec, gate_up_R2F, activations.weight_R, dh_RF,
+                              gate_up_R2F, dh_RF, dweight_R);
+  kernels::grouped_gemm_weights<T>(context.exec, 1, dy_RD, dh_RF, 1, gradients.w2_EDF,
+                                   record.offsets());
+}
+
+/// dx_TD (overwritten) and dweight_TK through the routed experts. Where there is a shared expert,
+/// its way back, `shared`, runs while the first rows travel: it writes dx_TD, and the
+/// routed experts add to that.
 template <class T>
 void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
@@ -252,30 +276,21 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
                      const DeviceView<const T, 2>& dy_TD,
                      const BlockTensors<Gradient<T>>& gradients,
                      const DeviceView<Accumulator<T>, 2>& dweight_TK,
-                     const DeviceView<T, 2>& dx_TD) {
+                     const DeviceView<T, 2>& dx_TD, const Meanwhile& shared) {
   const ArenaScope scope(context.scratch);
   const DispatchRecord& record = activations.record;
-  MoeActivations<T> known = activations;
-  if (!context.keeps_inner()) {
-    project_up<T>(context, dispatcher, weights, x_TD, context.scratch, known);
-  }
+  const auto gate_up_R2F =
+      context.keeps_inner()
+          ? activations.gate_up_R2F
+          : project_up<T>(context, dispatcher, record, weights, x_TD, context.scratch);
   const auto row_RD = context.scratch.take<T>(record.rows, x_TD.extent(1));
-  const auto dh_RF = context.scratch.take<T>(record.rows, weights.w2_EDF.extent(2));
-  const auto dweight_R = context.scratch.take<Accumulator<T>>(record.rows);
   {
     const PhaseScope phase(context.times, Phase::kDispatch);
-    dispatcher.dispatch(context.exec, record, dy_TD, context.scratch, row_RD);
+    dispatcher.dispatch(context.exec, record, dy_TD, context.scratch, row_RD, shared);
   }
-  {
-    const PhaseScope phase(context.times, Phase::kExperts);
-    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, 1, row_RD,
-                                  weights.w2_EDF, 0, dh_RF, record.offsets());
-    // In place: gate_up becomes its gradient, dh becomes h.
-    kernels::swiglu_backward<T>(context.exec, known.gate_up_R2F, known.weight_R, dh_RF,
-                                known.gate_up_R2F, dh_RF, dweight_R);
-    kernels::grouped_gemm_weights<T>(context.exec, 1, row_RD, dh_RF, 1,
-                                     gradients.w2_EDF, record.offsets());
-  }
+  const auto dweight_R = context.scratch.take<Accumulator<T>>(record.rows);
+  project_down_backward<T>(context, weights, activations, gate_up_R2F, row_RD, gradients,
+                           dweight_R);
   {
     const PhaseScope phase(context.times, Phase::kDispatch);
     dispatcher.return_weights(context.exec, record, dweight_R, context.scratch,
@@ -284,13 +299,16 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
   }
   {
     const PhaseScope phase(context.times, Phase::kExperts);
-    kernels::grouped_gemm_weights<T>(context.exec, 1, known.gate_up_R2F, row_RD, 1,
+    kernels::grouped_gemm_weights<T>(context.exec, 1, gate_up_R2F, row_RD, 1,
                                      gradients.w13_E2FD, record.offsets());
-    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, 1, known.gate_up_R2F,
+    kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, 1, gate_up_R2F,
                                   weights.w13_E2FD, 0, row_RD, record.offsets());
   }
   const PhaseScope phase(context.times, Phase::kDispatch);
-  dispatcher.combine(context.exec, record, row_RD, context.scratch, dx_TD);
+  const auto routed_TD =
+      shared ? context.scratch.take<T>(dx_TD.extent(0), dx_TD.extent(1)) : dx_TD;
+  dispatcher.combine(context.exec, record, row_RD, context.scratch, routed_TD);
+  if (shared) kernels::add_in_place<T>(context.exec, routed_TD, dx_TD);
 }
 
 /// dx_TD += through the router, by its choices' weights and by its losses.
@@ -321,7 +339,7 @@ void route_backward(const Context& context, const plan::ModelConfig& config,
                    weights.router_ED, 1, dx_TD);
 }
 
-/// dx_TD += through the shared expert and its gate.
+/// dx_TD (overwritten) through the shared expert and its gate.
 template <class T>
 void shared_backward(const Context& context, const plan::ModelConfig& config,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
@@ -331,7 +349,7 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
   const PhaseScope phase(context.times, Phase::kDenseFfn);
   if (!config.moe.shared_gate) {
     feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dy_TD,
-                             gradients.shared, 1, dx_TD);
+                             gradients.shared, 0, dx_TD);
     return;
   }
   const ArenaScope scope(context.scratch);
@@ -342,7 +360,7 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
   kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dgate_T1,
                                 x_TD, 1, gradients.shared_gate_1D);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dgate_T1,
-                   weights.shared_gate_1D, 1, dx_TD);
+                   weights.shared_gate_1D, 0, dx_TD);
   feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dout_TD,
                            gradients.shared, 1, dx_TD);
 }
@@ -375,14 +393,18 @@ void moe_backward(const Context& context, const MoeSetup<T>& setup,
   const ArenaScope scope(context.scratch);
   const auto dweight_TK =
       context.scratch.take<Accumulator<T>>(batch.tokens(), setup.part.moe.top_k);
+  // As in the forward pass: while gradients travel, the shared expert works on those that are here.
+  Meanwhile shared;
+  if (setup.part.moe.shared_ffn > 0) {
+    shared = [&] {
+      shared_backward<T>(context, setup.part, weights, x_TD, activations, dy_TD, gradients,
+                         dx_TD);
+    };
+  }
   routed_backward<T>(context, setup.dispatcher, weights, x_TD, activations, dy_TD,
-                     gradients, dweight_TK, dx_TD);
+                     gradients, dweight_TK, dx_TD, shared);
   route_backward<T>(context, setup.part, batch, weights, x_TD, activations,
                     router_loss_scale, dweight_TK, gradients, dx_TD);
-  if (setup.part.moe.shared_ffn > 0) {
-    shared_backward<T>(context, setup.part, weights, x_TD, activations, dy_TD, gradients,
-                       dx_TD);
-  }
 }
 
 #define PLEAT_INSTANTIATE(T)                                                          \

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/model/step_sums.hpp"
 
+#include "pleat/base/copy.hpp"
+
 namespace pleat::model {
 namespace {
 
@@ -41,8 +43,8 @@ LayerSums StepSums::layer(std::int64_t layer) const {
 }
 
 void StepSums::reset(const ExecSpace& exec) const {
-  Kokkos::deep_copy(exec, all, 0.0);
-  Kokkos::deep_copy(exec, running_LC, 0.0);
+  fill_tensor(exec, all, 0.0);
+  fill_tensor(exec, running_LC, 0.0);
 }
 
 }  // namespace pleat::model

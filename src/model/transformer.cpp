@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/model/transformer.hpp"
 
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/elementwise.hpp"
 #include "pleat/kernels/embedding.hpp"
 #include "pleat/kernels/gemm.hpp"
@@ -177,7 +178,7 @@ void Transformer<T>::form_loss_and_gradient(const Context& context, Flight<T>& f
                            flight.scales.cross_entropy, step.weights.head_VD, normed_TD,
                            dnormed_TD, step.gradients.head_VD, step.sums.cross_entropy);
   const PhaseScope phase(times_, Phase::kHead);
-  Kokkos::deep_copy(context.exec, flight.doutput_TD, T(0));
+  fill_tensor(context.exec, flight.doutput_TD, T(0));
   kernels::rms_norm_backward<T>(context.exec, x_TD, step.weights.final_norm_D,
                                 flight.final_inverse_rms_T, dnormed_TD, context.scratch,
                                 flight.doutput_TD, step.gradients.final_norm_D);

@@ -116,16 +116,22 @@ double swiglu_scratch(const Extents& x, double g, bool again) {
   return x.u * g * (again ? 3.0 : 1.0) + (x.cuts_rows ? (3.0 * x.u + x.t) * x.d : 0.0);
 }
 
+double shared_scratch(const Extents& x, bool again) {
+  return swiglu_scratch(x, x.g_shared, again) + (x.shared_gate ? x.t * (x.d + 1.0) : 0.0);
+}
+
 /// Largest scratch of the backward pass of a feed-forward half, with the gradient of its
-/// norm.
+/// norm. The shared expert works while rows travel to the experts.
 double feed_forward_scratch(const Extents& x, bool is_moe, bool again) {
   if (!is_moe) return x.t * x.d + swiglu_scratch(x, x.g_dense, again);
-  const double routed =
-      x.r * (x.d + x.f + x.wide + (again ? 2.0 * x.f : 0.0)) + x.waiting * x.d;
-  const double shared =
-      swiglu_scratch(x, x.g_shared, again) + (x.shared_gate ? x.t * (x.d + 1.0) : 0.0);
+  const double rows = x.r * (x.d + (again ? 2.0 * x.f : 0.0));
+  const double experts = rows + x.r * (x.f + x.wide);
+  const double travel = rows + x.waiting * x.d;
+  const double shared = x.g_shared > 0.0 ? shared_scratch(x, again) : 0.0;
+  const double combined = x.r * x.wide + (x.g_shared > 0.0 ? x.t * x.d : 0.0);
   const double router = x.t * x.e * logit_scalars(x);
-  return x.t * (x.d + x.wide * x.k) + std::max({routed, shared, router});
+  return x.t * (x.d + x.wide * x.k) +
+         std::max({experts, travel + shared, travel + combined, router});
 }
 
 double attention_scratch(const Extents& x, bool again) {

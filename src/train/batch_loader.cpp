@@ -13,26 +13,23 @@ namespace {
 
 using comm::Axis;
 
-/// The held positions of each sequence, to the device.
+/// The held positions of each sequence.
 template <class T>
-void copy_positions(const HostView<T, 2>& host_BL, const HostView<std::int64_t, 1>& positions_S,
-                    std::int64_t round, const DeviceView<T, 3>& device_XBS) {
-  const auto target_BS = Kokkos::subview(device_XBS, round, Kokkos::ALL, Kokkos::ALL);
-  const auto staged_BS = Kokkos::create_mirror_view(Kokkos::HostSpace(), target_BS);
+void pick_positions(const HostView<T, 2>& host_BL, const HostView<std::int64_t, 1>& positions_S,
+                    std::int64_t round, const StagingView<T, 3>& picked_XBS) {
   for (std::size_t b = 0; b < host_BL.extent(0); ++b) {
     for (std::size_t s = 0; s < positions_S.extent(0); ++s) {
-      staged_BS(b, s) = host_BL(b, positions_S(s));
+      picked_XBS(round, b, s) = host_BL(b, positions_S(s));
     }
   }
-  Kokkos::deep_copy(target_BS, staged_BS);
 }
 
 /// Rows first .. first + count - 1 of a round.
 template <class T>
-DeviceView<const T, 1> rows(const DeviceView<T, 3>& all_XBS, std::int64_t round,
+DeviceView<const T, 1> rows(const StagedRounds<T>& all, std::int64_t round,
                             std::int64_t first, std::int64_t count) {
-  const auto size = static_cast<std::int64_t>(all_XBS.extent(1) * all_XBS.extent(2));
-  return DeviceView<const T, 1>(all_XBS.data() + round * size + first, count);
+  const auto size = static_cast<std::int64_t>(all.device_XBS.extent(1) * all.device_XBS.extent(2));
+  return DeviceView<const T, 1>(all.device_XBS.data() + round * size + first, count);
 }
 
 }  // namespace
@@ -69,6 +66,7 @@ void BatchLoader::load_training(const io::TokenData& data, std::int64_t first) {
 
 void BatchLoader::load_validation(const io::TokenData& data, std::int64_t first,
                                   std::int64_t count) {
+  exec_.fence("pleat::train::BatchLoader: the last ones may still be on their way");
   load(data, Split::kValidation, first, count);
 }
 
@@ -86,8 +84,12 @@ void BatchLoader::load(const io::TokenData& data, Split split, std::int64_t firs
     const std::uint8_t* mask = host_.loss_mask_BS.data();
     valid_ += std::accumulate(mask, mask + host_.loss_mask_BS.size(), std::int64_t{0});
     if (number(round) < micro_batches_) checksum += round_checksum(round);
-    copy_round(round);
+    pick_round(round);
   }
+  tokens_.copy(exec_);
+  labels_.copy(exec_);
+  loss_mask_.copy(exec_);
+  real_.copy(exec_);
   checksum_ = static_cast<std::int64_t>(checksum);
 }
 
@@ -121,11 +123,11 @@ void BatchLoader::mask_from(std::int64_t sequence) {
   }
 }
 
-void BatchLoader::copy_round(std::int64_t round) {
-  copy_positions<std::int32_t>(host_.tokens_BS, positions_S_, round, tokens_);
-  copy_positions<std::int32_t>(host_.labels_BS, positions_S_, round, labels_);
-  copy_positions<std::uint8_t>(host_.loss_mask_BS, positions_S_, round, loss_mask_);
-  copy_positions<std::uint8_t>(host_.real_BS, positions_S_, round, real_);
+void BatchLoader::pick_round(std::int64_t round) {
+  pick_positions<std::int32_t>(host_.tokens_BS, positions_S_, round, tokens_.host_XBS);
+  pick_positions<std::int32_t>(host_.labels_BS, positions_S_, round, labels_.host_XBS);
+  pick_positions<std::uint8_t>(host_.loss_mask_BS, positions_S_, round, loss_mask_.host_XBS);
+  pick_positions<std::uint8_t>(host_.real_BS, positions_S_, round, real_.host_XBS);
 }
 
 std::int64_t BatchLoader::valid_tokens() const {

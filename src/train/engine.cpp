@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/text.hpp"
 #include "pleat/kernels/elementwise.hpp"
@@ -80,7 +81,8 @@ Engine<T>::Engine(const RunConfig& config, const comm::Grid& grid)
                 config.batch.global / config.batch.micro),
       validation_(grid, config.batch.sequence, config.batch.micro,
                   validation_micro_batches(grid)),
-      host_sums_(sums_.all.size()) {}
+      host_sums_("pleat::train::host_sums", sums_.all.size()),
+      host_norm_("pleat::train::host_norm") {}
 
 /// Each rank makes its shards: nobody needs memory for weights that are not kept.
 template <class T>
@@ -113,14 +115,14 @@ Rounds Engine<T>::rounds_of(const BatchLoader& loader, double cross_entropy_scal
               }};
 }
 
-/// Sums over all ranks, and what the host makes of them.
+/// Sums over all ranks, and what the host makes of them. Waits for all that the step has queued.
 template <class T>
 StepLosses Engine<T>::collect(const BatchLoader& loader, double cross_entropy_scale) {
   // Tensor ranks find the same cross-entropy; all but the first give theirs up.
-  if (!sums_.reports_cross_entropy) Kokkos::deep_copy(exec_, sums_.cross_entropy, 0.0);
+  if (!sums_.reports_cross_entropy) fill_tensor(exec_, sums_.cross_entropy, 0.0);
   grid_.group(GroupName::kWorld).all_reduce(sums_.all, comm::Reduction::kSum);
-  const HostView<double, 1> host(host_sums_.data(), host_sums_.size());
-  Kokkos::deep_copy(exec_, host, sums_.all);
+  const StagingView<double, 1>& host = host_sums_;
+  copy_tensor(exec_, host, sums_.all);
   exec_.fence("pleat::train::Engine::collect");
   const double router_scale =
       balances_global_batch(config_) ? 1.0 : 1.0 / static_cast<double>(loader.micro_batches());
@@ -156,15 +158,16 @@ StepResult Engine<T>::train_step(std::int64_t step, double learning_rate,
                   {store_.weights(), store_.gradients(), sums_, store_.hooks()});
   {
     const PhaseScope phase(times, Phase::kReduction);
-    store_.finish_reduction(exec_);
+    store_.finish_reduction();
   }
   {
     const PhaseScope phase(times, Phase::kOptimizer);
     optimizer_.measure(exec_, store_);
   }
-  const StepResult result{.losses = collect(training_, scale),
-                          .gradient_norm = optimizer_.gradient_norm(exec_),
-                          .valid_tokens = valid};
+  copy_tensor(exec_, host_norm_, optimizer_.gradient_norm());
+  const StepLosses losses = collect(training_, scale);
+  const StepResult result{
+      .losses = losses, .gradient_norm = host_norm_(), .valid_tokens = valid};
   if (accept(result)) update(step, learning_rate);
   return result;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/base/random.hpp"
 #include "pleat/io/checkpoint.hpp"
@@ -29,7 +30,7 @@ class Predictor {
         logits_TV_("pleat::train::logits", context, config_.vocab) {
     io::load_parameters<float>(checkpoint, weights_.layout(), weights_);
     views_ = model::bind_tensors<float>(placement_, weights_);
-    Kokkos::deep_copy(real_T_, std::uint8_t{1});
+    fill_tensor(real_T_, std::uint8_t{1});
   }
 
   std::int64_t vocab() const { return config_.vocab; }
@@ -39,7 +40,7 @@ class Predictor {
     const auto count = std::min<std::int64_t>(context_, static_cast<std::int64_t>(text.size()));
     const HostView<const std::int32_t, 1> last(text.data() + text.size() - count, count);
     const DeviceView<std::int32_t, 1> tokens_T(tokens_T_.data(), count);
-    Kokkos::deep_copy(tokens_T, last);
+    copy_tensor(tokens_T, last);
     const DeviceView<float, 2> logits_TV(logits_TV_.data(), count, config_.vocab);
     const model::MicroBatch batch{
         .sequences = 1,
@@ -52,7 +53,7 @@ class Predictor {
     const DeviceView<float, 1> row_V(logits_TV.data() + (count - 1) * config_.vocab,
                                      config_.vocab);
     exec_.fence("pleat::train::generate");
-    const auto host_V = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), row_V);
+    const auto host_V = host_copy(row_V);
     return {host_V.data(), host_V.data() + host_V.extent(0)};
   }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/comm/check_mpi.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/hdf5.hpp"
@@ -32,8 +33,7 @@ void write_gradients(const std::string& folder, std::int64_t step, double loss,
     root.set_attribute("step", step);
     root.set_attribute("loss", loss);
     root.set_attribute("grad_norm", gradient_norm);
-    const auto host_N =
-        Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), gradients.flat());
+    const auto host_N = host_copy(gradients.flat());
     for (const tensor::ParameterSpec& parameter : whole.parameters()) {
       root.create_dataset("grads/" + parameter.name, parameter.global_shape, kType);
     }

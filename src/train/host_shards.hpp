@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/train/engine.hpp"
 
@@ -25,8 +26,7 @@ class HostShards {
     for (std::size_t b = 0; b < buckets; ++b) {
       const DeviceView<M, 1> shard_N = device(b);
       buckets_.push_back(
-          copy ? Host(Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), shard_N))
-               : Host(Kokkos::create_mirror_view(Kokkos::HostSpace(), shard_N)));
+          copy ? Host(host_copy(shard_N)) : Host(host_mirror(shard_N)));
     }
   }
 
@@ -36,7 +36,7 @@ class HostShards {
   }
 
   void copy_to_device() const {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) Kokkos::deep_copy(device(b), buckets_[b]);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) copy_tensor(device(b), buckets_[b]);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "pleat/base/commit.hpp"
+#include "pleat/base/copy.hpp"
 #include "pleat/kernels/gemm.hpp"
 
 namespace pleat::train {
@@ -45,8 +46,8 @@ double measure_gemm_rate(const ExecSpace& exec) {
   const DeviceView<T, 2> a("pleat::train::gemm_rate_a", kSize, kSize);
   const DeviceView<T, 2> b("pleat::train::gemm_rate_b", kSize, kSize);
   const DeviceView<T, 2> c("pleat::train::gemm_rate_c", kSize, kSize);
-  Kokkos::deep_copy(exec, a, T(1));
-  Kokkos::deep_copy(exec, b, T(1));
+  fill_tensor(exec, a, T(1));
+  fill_tensor(exec, b, T(1));
   double best = 0.0;
   for (int i = 0; i < kRepeats; ++i) {
     exec.fence("pleat::train: before GEMM");

@@ -92,15 +92,6 @@ void Optimizer<T>::update(const ExecSpace& exec, std::int64_t step, double learn
   }
 }
 
-template <class T>
-double Optimizer<T>::gradient_norm(const ExecSpace& exec) const {
-  double norm = 0.0;
-  const HostView<double, 0> host(&norm);
-  Kokkos::deep_copy(exec, host, norm_);
-  exec.fence("pleat::train::Optimizer::gradient_norm");
-  return norm;
-}
-
 template class Optimizer<float>;
 template class Optimizer<double>;
 template class Optimizer<Bf16>;

@@ -2,9 +2,11 @@
 #include "pleat/train/parameter_store.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "pleat/base/buffer.hpp"
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/kernels/elementwise.hpp"
 
@@ -76,7 +78,10 @@ ParameterStore<T>::ParameterStore(const model::Placement& placement, const comm:
     if (!shares) tied_.reset();
   }
   make_buffers();
-  most_under_way_ = most_under_way(placement_, *layout_, sharding_);
+  // NCCL holds nothing of its own for a sum, and to wait for one would hold back the GPU's work.
+  most_under_way_ = grid.backend() == comm::BackendKind::kNccl
+                        ? std::numeric_limits<std::int64_t>::max()
+                        : most_under_way(placement_, *layout_, sharding_);
   weight_views_ = model::bind_tensors<T>(placement_, unit_weights_);
   gradient_views_ = model::bind_tensors<G>(placement_, unit_gradients_);
   if (sharding_ == plan::Sharding::kParameters) {
@@ -230,8 +235,8 @@ std::vector<ShardPiece> ParameterStore<T>::shard_pieces() const {
 
 template <class T>
 void ParameterStore<T>::begin_step(const ExecSpace& exec, std::int64_t backwards) {
-  Kokkos::deep_copy(exec, resident_gradients_N_, G(0));
-  if (gradient_shards_N_.size() > 0) Kokkos::deep_copy(exec, gradient_shards_N_, G(0));
+  fill_tensor(exec, resident_gradients_N_, G(0));
+  if (gradient_shards_N_.size() > 0) fill_tensor(exec, gradient_shards_N_, G(0));
   std::fill(backwards_left_.begin(), backwards_left_.end(), backwards);
 }
 
@@ -296,7 +301,7 @@ void ParameterStore<T>::add_reduced(std::size_t bucket) {
   group(b.group).reduce_scatter(all_N, incoming_N);
   const DeviceView<G, 2> sum(gradient_shard(bucket).data(), 1, b.shard_size());
   kernels::add_in_place<G>(exec, DeviceView<G, 2>(incoming_N.data(), 1, b.shard_size()), sum);
-  Kokkos::deep_copy(exec, all_N, G(0));
+  fill_tensor(exec, all_N, G(0));
 }
 
 /// Each copy of a key/value head has met other query heads.
@@ -329,10 +334,9 @@ void ParameterStore<T>::sum_tied_embedding() {
 }
 
 template <class T>
-void ParameterStore<T>::finish_reduction(const ExecSpace& exec) {
+void ParameterStore<T>::finish_reduction() {
   sum_tied_embedding();
   while (!reductions_.empty()) finish_first_reduction();
-  exec.fence("pleat::train::ParameterStore::finish_reduction");
 }
 
 /// The model's shards from the optimizer's.
@@ -403,7 +407,7 @@ void ParameterStore<T>::set_weights(const tensor::FlatTensors<M>& whole) {
   const auto& buckets = layout_->buckets();
   if constexpr (kHasMasters) {
     for (std::size_t b = 0; b < buckets.size(); ++b) {
-      Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));
+      copy_tensor(weight_shard(b), whole.part(shard_range(b)));
     }
     gather_weights();
   } else {
@@ -411,10 +415,10 @@ void ParameterStore<T>::set_weights(const tensor::FlatTensors<M>& whole) {
     working_unit_ = -1;
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (is_sharded(buckets[b].unit)) {
-        Kokkos::deep_copy(weight_shard(b), whole.part(shard_range(b)));
+        copy_tensor(weight_shard(b), whole.part(shard_range(b)));
       } else {
         const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
-        Kokkos::deep_copy(weights.part(buckets[b].range), whole.part(buckets[b].range));
+        copy_tensor(weights.part(buckets[b].range), whole.part(buckets[b].range));
       }
     }
   }

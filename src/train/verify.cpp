@@ -7,6 +7,7 @@
 #include <cmath>
 #include <span>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/text.hpp"
 #include "pleat/io/checksum.hpp"
@@ -42,12 +43,6 @@ std::int64_t whole_index(const ParameterSpec& parameter, std::int64_t i) {
   const std::int64_t columns = parameter.local_shape[1];
   return (parameter.local_offset[0] + i / columns) * parameter.global_shape[1] +
          parameter.local_offset[1] + i % columns;
-}
-
-Host host_copy(const DeviceView<double, 1>& x_N) {
-  const Host host("pleat::train::verify", x_N.size());
-  Kokkos::deep_copy(host, x_N);
-  return host;
 }
 
 double relative(double value, double reference, double scale) {
@@ -156,9 +151,9 @@ void Reference::run(const RunConfig& config, const io::TokenData& data) {
   const comm::Grid grid;
   Engine<double> engine(config, grid);
   load_initial_weights<double>(config, engine);
-  Kokkos::deep_copy(start_.flat(), engine.store().whole_weights().flat());
-  const auto losses = Kokkos::create_mirror_view(losses_S5_);
-  const auto samples = Kokkos::create_mirror_view(samples_S_);
+  copy_tensor(start_.flat(), engine.store().whole_weights().flat());
+  const auto losses = host_mirror(losses_S5_);
+  const auto samples = host_mirror(samples_S_);
   for (std::int64_t s = 0; s < steps_; ++s) {
     const double rate = learning_rate(config.optimizer, config.run.steps, s + 1);
     const auto step =
@@ -167,12 +162,12 @@ void Reference::run(const RunConfig& config, const io::TokenData& data) {
       losses(s, i) = step[static_cast<std::size_t>(i)];
     }
     samples(s) = engine.samples_checksum();
-    Kokkos::deep_copy(gradients_[static_cast<std::size_t>(s)].flat(),
+    copy_tensor(gradients_[static_cast<std::size_t>(s)].flat(),
                       engine.store().whole_gradients().flat());
   }
-  Kokkos::deep_copy(end_.flat(), engine.store().whole_weights().flat());
-  Kokkos::deep_copy(losses_S5_, losses);
-  Kokkos::deep_copy(samples_S_, samples);
+  copy_tensor(end_.flat(), engine.store().whole_weights().flat());
+  copy_tensor(losses_S5_, losses);
+  copy_tensor(samples_S_, samples);
 }
 
 void Reference::share() {
@@ -221,10 +216,8 @@ VerifyReport Reference::compare(const RunConfig& config, const io::TokenData& da
   const comm::Grid grid = make_grid(config, world_, ranks_->size());
   Engine<double> engine(config, grid);
   load_initial_weights<double>(config, engine);
-  const auto losses =
-      Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), losses_S5_);
-  const auto samples =
-      Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), samples_S_);
+  const auto losses = host_copy(losses_S5_);
+  const auto samples = host_copy(samples_S_);
   VerifyReport report;
   const Tensors start = engine.store().whole_weights();
   report.start_hash = content_hash(start);

@@ -148,6 +148,22 @@ TEST_F(Nccl, ExceptionLeavesNobodyWaiting) {
   EXPECT_GT(stand_in::calls().aborted, aborted);
 }
 
+// As many events as exchanges were under way at once, however many there are.
+TEST_F(Nccl, LaterExchangesMakeNoEvents) {
+  const Values x_N = filled(4, 1.0), y_N = filled(4, 2.0);
+  const auto two_at_once = [&] {
+    Pending a = group_->start_all_reduce(x_N, Reduction::kSum);
+    Pending b = group_->start_all_reduce(y_N, Reduction::kSum);
+    a.wait();
+    b.wait();
+  };
+  two_at_once();
+  const int events = stand_in::live_events, made = stand_in::made_events;
+  for (int i = 0; i < 10; ++i) two_at_once();
+  EXPECT_EQ(stand_in::live_events, events);
+  EXPECT_EQ(stand_in::made_events, made);
+}
+
 TEST_F(Nccl, LeavesNothingBehind) {
   const stand_in::Calls before = stand_in::calls();
   for (int i = 0; i < 5; ++i) {

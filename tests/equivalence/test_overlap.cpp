@@ -60,7 +60,7 @@ void expect_backward_goes_on(const train::RunConfig& config) {
   const Times times = first_rank_ahead(grid, [&](const auto& under_way) {
     engine.store().hooks().after_backward(last_layer);
     under_way();
-    engine.store().finish_reduction(exec);
+    engine.store().finish_reduction();
   });
   expect_overlap(grid, times);
 }

@@ -10,6 +10,7 @@
 
 #include "backend.hpp"
 #include "kernels/reference.hpp"
+#include "pleat/base/copy.hpp"
 #include "support/world.hpp"
 
 namespace pleat::test {
@@ -64,7 +65,7 @@ TEST_F(NcclOnOneRank, AllToAllSendsToItself) {
 TEST_F(NcclOnOneRank, ExchangesFollowTheExecutionSpace) {
   const DeviceView<double, 1> x_N("x", kCount);
   const DeviceView<double, 1> y_N("y", kCount);
-  Kokkos::deep_copy(ExecSpace(), x_N, 7.0);
+  fill_tensor(ExecSpace(), x_N, 7.0);
   nccl_->all_to_all(x_N.data(), counts_, y_N.data(), counts_, Element::kDouble).wait();
   expect_same(to_host(y_N), Values(kCount, 7.0), "what was sent");
 }

@@ -17,6 +17,7 @@
 
 #include <gtest/gtest.h>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/random.hpp"
 #include "pleat/base/types.hpp"
 
@@ -55,11 +56,11 @@ auto to_device(const std::vector<From>& values, Extents... extents) {
   constexpr int kRank = static_cast<int>(sizeof...(Extents));
   const DeviceView<T, kRank> view("test", static_cast<std::size_t>(extents)...);
   EXPECT_EQ(view.size(), values.size());
-  const auto mirror = Kokkos::create_mirror_view(view);
+  const auto mirror = host_mirror(view);
   for (std::size_t i = 0; i < values.size(); ++i) {
     mirror.data()[i] = static_cast<T>(values[i]);
   }
-  Kokkos::deep_copy(view, mirror);
+  copy_tensor(view, mirror);
   return view;
 }
 
@@ -67,7 +68,7 @@ auto to_device(const std::vector<From>& values, Extents... extents) {
 template <class View>
 Values to_host(const View& view) {
   Kokkos::fence();
-  const auto mirror = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
+  const auto mirror = host_copy(view);
   Values values(mirror.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<double>(mirror.data()[i]);

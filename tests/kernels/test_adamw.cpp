@@ -2,6 +2,7 @@
 #include "pleat/kernels/adamw.hpp"
 
 #include "kernels/reference.hpp"
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 
 namespace pleat::test {
@@ -49,7 +50,7 @@ TYPED_TEST(AdamW, SeveralStepsEqualTheFormula) {
         for (std::size_t i = 0; i < gradient.size(); i += 7) gradient[i] = 0.0;
         const double scale = 1.0 / static_cast<double>(step);
         const DeviceView<double, 0> scale_view("scale");
-        Kokkos::deep_copy(scale_view, scale);
+        fill_tensor(scale_view, scale);
         step_reference(options, scale, gradient, state);
         kernels::adamw_update<T>(ExecSpace(), options, scale_view,
                                  to_device<T>(gradient, count), m_N, v_N, w_N);
@@ -68,7 +69,7 @@ TEST(AdamWUpdate, TheDecayOfFp32WeightsIsNotRoundedAway) {
   const auto m_N = to_device<float>(Values(1), 1);
   const auto v_N = to_device<float>(Values(1), 1);
   const DeviceView<double, 0> scale("scale");
-  Kokkos::deep_copy(scale, 1.0);
+  fill_tensor(scale, 1.0);
   for (std::int64_t step = 1; step <= 1000; ++step) {
     kernels::adamw_update<float>(ExecSpace(), {1.0e-3, 0.9, 0.95, 1.0e-8, 0.01, step},
                                  scale, to_device<float>(Values(1), 1), m_N, v_N, w_N);
@@ -88,7 +89,7 @@ TEST(AdamWUpdate, StepsCountFromOne) {
 TEST(ClipFactor, EqualsTheFormula) {
   const DeviceView<double, 0> squares("squares"), norm("norm"), scale("scale");
   const auto run = [&](double clip, double sum) {
-    Kokkos::deep_copy(squares, sum);
+    fill_tensor(squares, sum);
     kernels::clip_factor(ExecSpace(), clip, squares, norm, scale);
     return std::pair(to_host(norm)[0], to_host(scale)[0]);
   };

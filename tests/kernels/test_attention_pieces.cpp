@@ -2,6 +2,7 @@
 // Attention in pieces: queries and keys that come from two arrays, piece after piece,
 // against the serial reference over the whole sequences.
 #include "attention_ranks.hpp"
+#include "pleat/base/copy.hpp"
 
 namespace pleat::test {
 namespace {
@@ -233,7 +234,7 @@ TEST(AttentionGradients, WithoutQueriesTheKeysGetZero) {
     whole.backward(variant, Pieces::kFirst, false);
     const Values zeros(whole.rank.arrays.dkv_UR.size(), 0.0);
     expect_same(to_host(whole.rank.arrays.dkv_UR), zeros, "dkv");
-    Kokkos::deep_copy(whole.rank.arrays.dkv_UR, 3.0);
+    fill_tensor(whole.rank.arrays.dkv_UR, 3.0);
     whole.backward(variant, Pieces::kFirst, true);
     expect_same(to_host(whole.rank.arrays.dkv_UR), Values(zeros.size(), 3.0), "dkv kept");
   }

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "kernels/reference.hpp"
+#include "pleat/base/copy.hpp"
 
 namespace pleat::test {
 namespace {
@@ -52,8 +53,8 @@ Result run(const ExecSpace& exec, const Case& c, const Values& logits, double sc
   const auto labels_C = to_device<std::int32_t>(c.labels, c.tokens);
   const auto mask_C = to_device<std::uint8_t>(c.mask, c.tokens);
   const DeviceView<double, 0> forward("forward"), both("both");
-  Kokkos::deep_copy(forward, 10.0);
-  Kokkos::deep_copy(both, 10.0);
+  fill_tensor(forward, 10.0);
+  fill_tensor(both, 10.0);
   kernels::cross_entropy_forward<T>(exec, logits_CV, labels_C, mask_C, scratch, forward);
   kernels::cross_entropy_forward_backward<T>(exec, scale, labels_C, mask_C, scratch,
                                              logits_CV, both);
@@ -170,7 +171,7 @@ Result run_split(const ExecSpace& exec, const Case& c, const Values& logits, dou
   const auto sums_C2 = to_device<A>(sums, c.tokens, 2);
 
   const DeviceView<double, 0> loss("loss");
-  Kokkos::deep_copy(loss, 10.0);
+  fill_tensor(loss, 10.0);
   kernels::cross_entropy_loss<T>(exec, max_C, sums_C2, mask_C, scratch, loss);
   Result result{to_host(loss)[0] - 10.0, 0.0, Values(logits.size())};
   for (std::size_t i = 0; i < slices; ++i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reference.hpp"
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/kernels/router.hpp"
 
@@ -141,7 +142,7 @@ Part<A> make_part(const ExecSpace& exec, const Case& c, Index begin, Index end,
                              part.scores_TE,
                              to_device<std::int32_t>(Values(pairs), tokens, c.top_k),
                              to_device<A>(Values(pairs), tokens, c.top_k));
-  Kokkos::deep_copy(part.statistics.all, 9.0);
+  fill_tensor(part.statistics.all, 9.0);
   const auto index_TK =
       to_device<std::int32_t>(rows_of(index, begin, end, c.top_k), tokens, c.top_k);
   Arena scratch("scratch");
@@ -196,7 +197,7 @@ Result run(const ExecSpace& exec, const Case& c, const Values& logits,
   }
   Result result;
   for (const Part<A>& part : parts) {
-    Kokkos::deep_copy(part.statistics.all, to_device<double>(sum, sum.size()));
+    copy_tensor(part.statistics.all, to_device<double>(sum, sum.size()));
     const Values dlogits = gradient_of<A>(exec, c, part);
     result.dlogits.insert(result.dlogits.end(), dlogits.begin(), dlogits.end());
   }

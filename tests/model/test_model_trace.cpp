@@ -119,7 +119,7 @@ ModelProblem<T> TraceTest::train(const Tolerances& tolerances) const {
     optimizer.update(ExecSpace(), step + 1, rate, store);
     Kokkos::deep_copy(model.weights().flat(), weights.flat());
     norm.expect_below(tolerances.norms,
-                      deviation({optimizer.gradient_norm(ExecSpace())}, {norms[t]}),
+                      deviation({host_copy(optimizer.gradient_norm())()}, {norms[t]}),
                       fmt::format("step {}", step));
   }
   return model;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/types.hpp"
 
 namespace pleat {
@@ -28,7 +29,7 @@ template <class T>
 DeviceView<T, 1> make_buffer(const std::string& label, std::size_t size) {
   const DeviceView<T, 1> buffer(Kokkos::view_alloc(Kokkos::WithoutInitializing, label), size);
   advise_huge_pages(buffer.data(), size * sizeof(T));
-  Kokkos::deep_copy(buffer, T(0));
+  fill_tensor(buffer, T(0));
   return buffer;
 }
 

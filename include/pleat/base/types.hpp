@@ -40,6 +40,12 @@ template <class T, int N>
 using HostView = Kokkos::View<typename detail::AddPointers<T, N>::type, Kokkos::LayoutRight,
                               Kokkos::HostSpace>;
 
+/// \brief A tensor of rank N in host memory from and to which a GPU copies without that the host
+/// waits (pinned); in builds for hosts plain host memory.
+template <class T, int N>
+using StagingView = Kokkos::View<typename detail::AddPointers<T, N>::type, Kokkos::LayoutRight,
+                                 Kokkos::SharedHostPinnedSpace>;
+
 /// \brief The type in which sums over T are formed: at least fp32, never narrower than T.
 template <class T>
 struct AccumulatorOf {

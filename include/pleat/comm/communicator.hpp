@@ -46,7 +46,9 @@ class HostBackend;
 ///
 /// - Host memory, and device memory in a group over MPI alone: the operation fences,
 ///   device memory is staged through host memory, and the operation has finished when it
-///   returns.
+///   returns. Host memory of a program for a GPU is not the business of ExecSpace: what
+///   it still copies from or to there has to be waited for by the caller, and the
+///   operation waits for no kernel.
 /// - Device memory in a group over NCCL: nothing waits on the host. The exchange is
 ///   queued on a stream of its own, behind the work that ExecSpace has queued, and wait()
 ///   queues: the stream of ExecSpace waits for it. ready() tells whether it has finished.

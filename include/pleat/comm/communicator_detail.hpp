@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/comm/communicator.hpp"
 
@@ -39,14 +40,20 @@ auto host_side(const View& x_N) {
   }
 }
 
+/// Until the queued work has read and written host memory, where it can.
+template <class View>
+void wait_for_work_on() {
+  if constexpr (pleat::detail::kIsOnDevice<View>) Kokkos::fence("pleat::comm");
+}
+
 /// The host side with the values of the view, once the queued work has written them.
 template <class View>
 auto fetch(const View& x_N) {
   const auto host_N = host_side(x_N);
   if constexpr (kOnHost<View>) {
-    Kokkos::fence("pleat::comm");
+    wait_for_work_on<View>();
   } else {
-    Kokkos::deep_copy(host_N, x_N);
+    copy_tensor(host_N, x_N);
   }
   return host_N;
 }
@@ -60,7 +67,7 @@ Pending store_after(Pending exchange, const View& x_N, const Host& host_N) {
     const auto shared = std::make_shared<Pending>(std::move(exchange));
     return Pending([shared, x_N, host_N] {
       shared->wait();
-      Kokkos::deep_copy(x_N, host_N);
+      copy_tensor(x_N, host_N);
     });
   }
 }
@@ -84,9 +91,9 @@ void copy_to_self(const In& in_N, const Out& out_N) {
   if (in_N.data() == out_N.data()) return;
   if constexpr (std::is_same_v<typename In::memory_space, MemSpace> &&
                 std::is_same_v<typename Out::memory_space, MemSpace>) {
-    Kokkos::deep_copy(ExecSpace(), out_N, in_N);
+    copy_tensor(ExecSpace(), out_N, in_N);
   } else {
-    Kokkos::deep_copy(out_N, in_N);
+    copy_tensor(out_N, in_N);
   }
 }
 
@@ -151,7 +158,7 @@ Pending Communicator::gather_views(const In& in_N, const Out& out_M, Counts coun
     return gather_through(Memory::kDevice, out_M.data(), counts, element);
   }
   const auto host_M = detail::host_side(out_M);
-  Kokkos::deep_copy(detail::part_of(host_M, first, in_N.extent(0)), in_N);
+  copy_tensor(detail::part_of(host_M, first, in_N.extent(0)), in_N);
   return detail::store_after(
       gather_through(Memory::kHost, host_M.data(), counts, element), out_M, host_M);
 }
@@ -228,7 +235,7 @@ Pending Communicator::receive(const View& x_N, int from, int tag) {
   if (is_direct<View>())
     return receive_through(Memory::kDevice, x_N.data(), x_N.extent(0), element, from,
                            tag);
-  Kokkos::fence("pleat::comm::receive");  // queued work may still read the old values
+  detail::wait_for_work_on<View>();  // it may still read the old values
   const auto host_N = detail::host_side(x_N);
   return detail::store_after(
       receive_through(Memory::kHost, host_N.data(), host_N.extent(0), element, from, tag),

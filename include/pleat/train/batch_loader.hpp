@@ -12,12 +12,29 @@
 /// Legend: B sequences of a micro-batch, S positions held of each, U = B S rows.
 
 #include <cstdint>
+#include <string>
 
+#include "pleat/base/copy.hpp"
 #include "pleat/comm/grid.hpp"
 #include "pleat/io/token_data.hpp"
 #include "pleat/model/context.hpp"
 
 namespace pleat::train {
+
+/// \brief One array of all rounds, [rounds, B, S], on the device, and the memory from which it is
+/// copied there; on a host they are one.
+template <class T>
+struct StagedRounds {
+  StagedRounds(const std::string& label, std::int64_t rounds, std::int64_t micro,
+               std::int64_t held)
+      : device_XBS(label, rounds, micro, held), host_XBS(staging_mirror<T, 3>(device_XBS)) {}
+
+  DeviceView<T, 3> device_XBS;
+  StagingView<T, 3> host_XBS;
+
+  /// \brief To the device, queued.
+  void copy(const ExecSpace& exec) const { copy_tensor(exec, device_XBS, host_XBS); }
+};
 
 class BatchLoader {
  public:
@@ -27,7 +44,8 @@ class BatchLoader {
   BatchLoader(const comm::Grid& grid, std::int64_t sequence, std::int64_t micro,
               std::int64_t micro_batches);
 
-  /// \brief Reads training samples from number `first` on.
+  /// \brief Reads training samples from number `first` on; their way to the device is queued. The
+  /// caller has waited for the step that the last ones were loaded for.
   void load_training(const io::TokenData& data, std::int64_t first);
   /// \brief Reads held-out samples; only the first `count` sequences carry loss.
   void load_validation(const io::TokenData& data, std::int64_t first, std::int64_t count);
@@ -50,7 +68,7 @@ class BatchLoader {
   enum class Split { kTraining, kValidation };
   void load(const io::TokenData& data, Split split, std::int64_t first, std::int64_t count);
   void mask_from(std::int64_t sequence);
-  void copy_round(std::int64_t round);
+  void pick_round(std::int64_t round);
   std::uint64_t round_checksum(std::int64_t round) const;
 
   const comm::Grid& grid_;
@@ -63,11 +81,11 @@ class BatchLoader {
   std::int64_t checksum_ = 0;
   io::HostBatch host_;      ///< one micro-batch
   HostView<std::int64_t, 1> positions_S_;
-  // All rounds, [rounds, B, S].
-  DeviceView<std::int32_t, 3> tokens_;
-  DeviceView<std::int32_t, 3> labels_;
-  DeviceView<std::uint8_t, 3> loss_mask_;
-  DeviceView<std::uint8_t, 3> real_;
+  ExecSpace exec_;
+  StagedRounds<std::int32_t> tokens_;
+  StagedRounds<std::int32_t> labels_;
+  StagedRounds<std::uint8_t> loss_mask_;
+  StagedRounds<std::uint8_t> real_;
 };
 
 }  // namespace pleat::train

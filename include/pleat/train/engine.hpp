@@ -9,7 +9,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "pleat/comm/grid.hpp"
 #include "pleat/io/token_data.hpp"
@@ -97,7 +96,8 @@ class Engine {
   model::StepSums sums_;
   BatchLoader training_;
   BatchLoader validation_;
-  std::vector<double> host_sums_;
+  StagingView<double, 1> host_sums_;
+  StagingView<double, 0> host_norm_;
 };
 
 }  // namespace pleat::train

@@ -27,8 +27,8 @@ class Optimizer {
   /// the factor that clips them. Collective over the grid.
   void measure(const ExecSpace& exec, const ParameterStore<T>& store);
 
-  /// \brief Norm of the gradients that were measured last, before clipping. Waits for `exec`.
-  double gradient_norm(const ExecSpace& exec) const;
+  /// \brief Norm of the gradients that were measured last, before clipping.
+  const DeviceView<double, 0>& gradient_norm() const { return norm_; }
 
   /// \brief Updates the weight shards from the measured gradient shards, clipped; queued on
   /// `exec` without waiting. \param step  counts from 1

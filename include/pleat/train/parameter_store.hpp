@@ -74,8 +74,8 @@ class ParameterStore {
   void begin_step(const ExecSpace& exec, std::int64_t backwards);
   /// \brief What the model calls around each unit.
   const model::UnitHooks& hooks() const { return hooks_; }
-  /// \brief Completes the reductions.
-  void finish_reduction(const ExecSpace& exec);
+  /// \brief Completes the reductions: what ExecSpace is given next finds the sums.
+  void finish_reduction();
   /// \brief Weights from the updated shards.
   void gather_weights();
 

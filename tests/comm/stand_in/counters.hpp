@@ -7,6 +7,7 @@ namespace stand_in {
 
 inline std::atomic<int> live_streams{0};
 inline std::atomic<int> live_events{0};
+inline std::atomic<int> made_events{0};  ///< so far
 /// Whether all ranks say that they have the same GPU.
 inline std::atomic<bool> one_device{false};
 

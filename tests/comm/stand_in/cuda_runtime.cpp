@@ -52,6 +52,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   ++stand_in::live_events;
+  ++stand_in::made_events;
   *event = new StandInEvent;
   return cudaSuccess;
 }
