@@ -90,8 +90,7 @@ void embedding_forward(const ExecSpace& exec, std::int64_t first_entry,
           team.for_each(hidden, [&](Index d) { x[d] = T(0); });
           return;
         }
-        const T* w = &w_VD(row, 0);
-        team.for_each(hidden, [&](Index d) { x[d] = w[d]; });
+        team.copy(hidden, &w_VD(row, 0), x);
       });
 }
 

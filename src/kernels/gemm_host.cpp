@@ -118,32 +118,47 @@ const std::vector<Product>& make_tasks(std::span<const Product> products,
   return tasks;
 }
 
-}  // namespace
-
+/// \param following  the product that this thread will probably take next, or null
 template <class A, class B, class C>
-void host_gemm(const HostProduct<A, B, C>& product) {
+void multiply(const HostProduct<A, B, C>& product,
+              [[maybe_unused]] const HostProduct<A, B, C>* following) {
   if (product.m == 0 || product.n == 0) return;
   if (product.k == 0) return scale_result(product);
   if (try_onednn(product)) return;
 #if defined(PLEAT_PACKED_GEMM)
   // Scratch memory that outlives the call; it carries nothing from one product to the next.
   thread_local packed::Workspace<packed::MethodOf<A, B, C>> workspace;
-  packed::multiply(product, workspace);
+  packed::multiply(product, workspace, following);
 #else
   blas_gemm(product);
 #endif
 }
 
+}  // namespace
+
+template <class A, class B, class C>
+void host_gemm(const HostProduct<A, B, C>& product) {
+  multiply<A, B, C>(product, nullptr);
+}
+
 template <class T, class C>
 void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T, T, C>> products) {
+<<<<<<< HEAD
   const auto& tasks = make_tasks(products, exec.concurrency());
   if (tasks.size() == 1) return host_gemm(tasks.front());
+=======
+  const std::int64_t threads = exec.concurrency();
+  const auto tasks = make_tasks(products, threads);
+  const auto count = static_cast<std::int64_t>(tasks.size());
+  if (count == 1) return host_gemm(tasks.front());
+>>>>>>> speed2
   const HostProduct<T, T, C>* const task = tasks.data();
   using Policy = Kokkos::RangePolicy<ExecSpace, Kokkos::Schedule<Kokkos::Dynamic>>;
-  Kokkos::parallel_for(
-      "pleat::kernels::gemm",
-      Policy(exec, 0, static_cast<std::int64_t>(tasks.size()), Kokkos::ChunkSize(1)),
-      [task](const std::int64_t index) { host_gemm(task[index]); });
+  Kokkos::parallel_for("pleat::kernels::gemm", Policy(exec, 0, count, Kokkos::ChunkSize(1)),
+                       [=](const std::int64_t index) {
+                         const bool more = index + threads < count;
+                         multiply(task[index], more ? &task[index + threads] : nullptr);
+                       });
 }
 
 #define PLEAT_INSTANTIATE(A, B, C) template void host_gemm(const HostProduct<A, B, C>&);

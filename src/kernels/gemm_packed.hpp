@@ -22,6 +22,7 @@
 #include <immintrin.h>
 #endif
 
+#include "gemm_ahead.hpp"
 #include "gemm_packing.hpp"
 
 #if defined(PLEAT_PACKED_GEMM)
@@ -166,7 +167,7 @@ template <class Method, class C>
                                        const typename Method::Element* __restrict__ b,
                                        typename Method::Sum alpha,
                                        typename Method::Sum beta, C* __restrict__ c,
-                                       std::int64_t c_stride) {
+                                       std::int64_t c_stride, Ahead& ahead) {
   using Sum = typename Method::Sum;
   using Vector = typename Block<Method>::Vector;
   using Row = Lanes<typename Method::Element>;
@@ -180,8 +181,7 @@ template <class Method, class C>
     __builtin_prefetch(c + i * c_stride, 1);
     __builtin_prefetch(c + i * c_stride + 2 * kLanes - 1, 1);
   }
-#pragma GCC unroll 4
-  for (std::int64_t p = 0; p < k; ++p) {
+  const auto add_products = [&] {
     auto b0 = *reinterpret_cast<const typename Row::Vector*>(b);
     auto b1 = *reinterpret_cast<const typename Row::Vector*>(b + kLanes);
     // Nothing but a hint: both stay in registers instead of being read again for every
@@ -195,7 +195,20 @@ template <class Method, class C>
     }
     a += kRows;
     b += 2 * kLanes;
+  };
+  std::int64_t p = 0;
+  // The end of the walk is met at a multiple of its steps; what follows fetches nothing.
+  for (; p + Ahead::kSteps <= k && !ahead.done(); p += Ahead::kSteps) {
+    auto [wanted, step] = ahead.next();
+#pragma GCC unroll 4
+    for (std::int64_t q = 0; q < Ahead::kSteps; ++q) {
+      __builtin_prefetch(wanted, 0, 2);  // not into the first-level cache
+      wanted += step;
+      add_products();
+    }
   }
+#pragma GCC unroll 4
+  for (; p < k; ++p) add_products();
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
@@ -214,11 +227,11 @@ template <class Method, class C>
 void multiply_border(std::int64_t k, const typename Method::Element* a,
                      const typename Method::Element* b, typename Method::Sum alpha,
                      typename Method::Sum beta, C* c, std::int64_t c_stride,
-                     std::int64_t rows, std::int64_t columns) {
+                     std::int64_t rows, std::int64_t columns, Ahead& ahead) {
   using Sum = typename Method::Sum;
   constexpr int kColumns = Block<Method>::kColumns;
   alignas(64) Sum tile[kRows * kColumns];
-  multiply_strips<Method, Sum>(k, a, b, alpha, Sum(0), tile, kColumns);
+  multiply_strips<Method, Sum>(k, a, b, alpha, Sum(0), tile, kColumns, ahead);
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
       C& result = c[i * c_stride + j];
@@ -233,7 +246,7 @@ template <class Method, class C>
 void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k,
                      const typename Method::Element* a, const typename Method::Element* b,
                      typename Method::Sum alpha, typename Method::Sum beta, C* c,
-                     std::int64_t c_stride) {
+                     std::int64_t c_stride, Ahead& ahead) {
   constexpr int kColumns = Block<Method>::kColumns;
   for (std::int64_t j = 0; j < columns; j += kColumns) {
     const std::int64_t width = std::min<std::int64_t>(kColumns, columns - j);
@@ -241,10 +254,11 @@ void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k,
       const std::int64_t height = std::min<std::int64_t>(kRows, rows - i);
       C* const tile = c + i * c_stride + j;
       if (height == kRows && width == kColumns) {
-        multiply_strips<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride);
+        multiply_strips<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride,
+                                   ahead);
       } else {
         multiply_border<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride,
-                                   height, width);
+                                   height, width, ahead);
       }
     }
   }
@@ -259,38 +273,120 @@ inline std::int64_t even_block(std::int64_t total, std::int64_t limit,
   return std::min(limit, (size + unit - 1) / unit * unit);
 }
 
+/// \brief The blocks of a product. For each block (j, p) of b, all blocks (i, p) of a;
+/// the first of them meets b piece by piece, as it is packed.
+template <class A, class B, class C>
+struct Blocking {
+  using Method = MethodOf<A, B, C>;
+  using Element = typename Method::Element;
+  static constexpr int kColumns = Block<Method>::kColumns;
+  static constexpr std::int64_t kPiece = 4 * kColumns;
+
+  const HostProduct<A, B, C>& product;
+  std::int64_t rows, columns, inner;  ///< of a block, at most
+
+  explicit Blocking(const HostProduct<A, B, C>& whole)
+      : product(whole),
+        rows(even_block(whole.m, Block<Method>::kBlockRows, kRows)),
+        columns(even_block(whole.n, Block<Method>::kBlockColumns, kColumns)),
+        inner(even_block(whole.k, Block<Method>::kInner * kNumbers<Element>, 8)) {}
+
+  std::int64_t height(std::int64_t i) const { return std::min(rows, product.m - i); }
+  std::int64_t width(std::int64_t j) const { return std::min(columns, product.n - j); }
+  std::int64_t depth(std::int64_t p) const { return std::min(inner, product.k - p); }
+  /// \brief Columns of the piece that begins at column s of block j.
+  std::int64_t piece(std::int64_t j, std::int64_t s) const {
+    return std::min(kPiece, width(j) - s);
+  }
+
+  Operand<A> a(std::int64_t i, std::int64_t p) const {
+    const bool transposed = product.transpose_a == Transpose::kYes;
+    const Operand<A> all{product.a, transposed ? 1 : product.a_stride,
+                         transposed ? product.a_stride : 1};
+    return {all.at(i, p), all.strip_step, all.inner_step};
+  }
+  Operand<B> b(std::int64_t j, std::int64_t p) const {
+    const bool transposed = product.transpose_b == Transpose::kYes;
+    const Operand<B> all{product.b, transposed ? product.b_stride : 1,
+                         transposed ? 1 : product.b_stride};
+    return {all.at(j, p), all.strip_step, all.inner_step};
+  }
+
+  Ahead fetch_a(std::int64_t i, std::int64_t p, std::int64_t looks) const {
+    return fetch_ahead(a(i, p), height(i), depth(p), looks);
+  }
+  Ahead fetch_b(std::int64_t j, std::int64_t p, std::int64_t s, std::int64_t looks) const {
+    return fetch_ahead(b(j + s, p), piece(j, s), depth(p), looks);
+  }
+};
+
+/// \brief Where a product stands: at piece s of block (j, p) of b, with block i of a.
+struct Position {
+  std::int64_t j, p, i, s;
+};
+
+/// \brief What to fetch while the piece at `at` is multiplied: the piece after it where b
+/// is being packed, and with the last pieces what the next block begins with.
+/// \param following  the product that this thread will probably turn to next, or null
+template <class A, class B, class C>
+Ahead wanted_at(const Position& at, const Blocking<A, B, C>& now,
+                const Blocking<A, B, C>* following) {
+  using Blocks = Blocking<A, B, C>;
+  constexpr std::int64_t kTiles = Blocks::kPiece / Blocks::kColumns;
+  const std::int64_t elements = elements_of<typename Blocks::Element>(now.depth(at.p));
+  const std::int64_t looks =
+      (now.height(at.i) + kRows - 1) / kRows * kTiles * (elements / Ahead::kSteps);
+  const std::int64_t left = now.width(at.j) - at.s;  // columns
+  const bool last = left <= Blocks::kPiece;
+  if (!last && at.i == 0) return now.fetch_b(at.j, at.p, at.s + Blocks::kPiece, looks);
+  if (left > 2 * Blocks::kPiece) return Ahead();
+  if (at.i + now.rows < now.product.m) {
+    return last ? now.fetch_a(at.i + now.rows, at.p, looks) : Ahead();
+  }
+  const auto first_of = [&](const Blocks& blocks, std::int64_t j, std::int64_t p) {
+    return last ? blocks.fetch_a(0, p, looks) : blocks.fetch_b(j, p, 0, looks);
+  };
+  if (at.p + now.inner < now.product.k) return first_of(now, at.j, at.p + now.inner);
+  if (at.j + now.columns < now.product.n) return first_of(now, at.j + now.columns, 0);
+  return following != nullptr ? first_of(*following, 0, 0) : Ahead();
+}
+
+/// \brief One block of a, packed, times one of b; the first block of a packs b.
+template <class A, class B, class C>
+void multiply_block_row(Position at, const Blocking<A, B, C>& blocks,
+                        const Blocking<A, B, C>* following,
+                        Workspace<MethodOf<A, B, C>>& workspace) {
+  using Blocks = Blocking<A, B, C>;
+  using Method = typename Blocks::Method;
+  using Sum = typename Method::Sum;
+  const HostProduct<A, B, C>& product = blocks.product;
+  const std::int64_t depth = blocks.depth(at.p);
+  const std::int64_t elements = elements_of<typename Blocks::Element>(depth);
+  const Sum beta = at.p == 0 ? product.beta : Sum(1);
+  for (at.s = 0; at.s < blocks.width(at.j); at.s += Blocks::kPiece) {
+    const std::int64_t columns = blocks.piece(at.j, at.s);
+    typename Blocks::Element* const b = workspace.b() + at.s * elements;
+    if (at.i == 0) pack<Blocks::kColumns>(blocks.b(at.j + at.s, at.p), columns, depth, b);
+    Ahead ahead = wanted_at(at, blocks, following);
+    multiply_blocks<Method, C>(blocks.height(at.i), columns, elements, workspace.a(), b,
+                               product.alpha, beta,
+                               product.c + at.i * product.c_stride + at.j + at.s,
+                               product.c_stride, ahead);
+  }
+}
+
 /// \brief The product block by block; m, n and k are positive. c receives one block of
 /// the inner dimension after the other.
 template <class A, class B, class C>
 void multiply_in_place(const HostProduct<A, B, C>& product,
+                       const Blocking<A, B, C>* following,
                        Workspace<MethodOf<A, B, C>>& workspace) {
-  using Method = MethodOf<A, B, C>;
-  using Element = typename Method::Element;
-  using Sum = typename Method::Sum;
-  constexpr int kColumns = Block<Method>::kColumns;
-  const bool ta = product.transpose_a == Transpose::kYes;
-  const bool tb = product.transpose_b == Transpose::kYes;
-  const Operand<A> a{product.a, ta ? 1 : product.a_stride, ta ? product.a_stride : 1};
-  const Operand<B> b{product.b, tb ? product.b_stride : 1, tb ? 1 : product.b_stride};
-  const std::int64_t inner =
-      even_block(product.k, Block<Method>::kInner * kNumbers<Element>, 8);
-  const std::int64_t rows = even_block(product.m, Block<Method>::kBlockRows, kRows);
-  const std::int64_t columns =
-      even_block(product.n, Block<Method>::kBlockColumns, kColumns);
-  for (std::int64_t j = 0; j < product.n; j += columns) {
-    const std::int64_t width = std::min(columns, product.n - j);
-    for (std::int64_t p = 0; p < product.k; p += inner) {
-      const std::int64_t depth = std::min(inner, product.k - p);
-      const Sum beta = p == 0 ? product.beta : Sum(1);
-      pack<kColumns>(Operand<B>{b.at(j, p), b.strip_step, b.inner_step}, width, depth,
-                     workspace.b());
-      for (std::int64_t i = 0; i < product.m; i += rows) {
-        const std::int64_t height = std::min(rows, product.m - i);
-        pack<kRows>(Operand<A>{a.at(i, p), a.strip_step, a.inner_step}, height, depth,
-                    workspace.a());
-        multiply_blocks<Method, C>(
-            height, width, elements_of<Element>(depth), workspace.a(), workspace.b(),
-            product.alpha, beta, product.c + i * product.c_stride + j, product.c_stride);
+  const Blocking<A, B, C> blocks(product);
+  for (std::int64_t j = 0; j < product.n; j += blocks.columns) {
+    for (std::int64_t p = 0; p < product.k; p += blocks.inner) {
+      for (std::int64_t i = 0; i < product.m; i += blocks.rows) {
+        pack<kRows>(blocks.a(i, p), blocks.height(i), blocks.depth(p), workspace.a());
+        multiply_block_row(Position{j, p, i, 0}, blocks, following, workspace);
       }
     }
   }
@@ -322,7 +418,7 @@ void multiply_in_panels(const HostProduct<A, B, C>& product,
       panel.b_stride = product.b_stride;
       panel.c = workspace.c(panel.m * panel.n);
       panel.c_stride = panel.n;
-      multiply_in_place(panel, workspace);
+      multiply_in_place<A, B, T>(panel, nullptr, workspace);
       for (std::int64_t r = 0; r < panel.m; ++r) {
         const T* const sum = panel.c + r * panel.n;
         C* const result = product.c + (i + r) * product.c_stride + j;
@@ -336,16 +432,22 @@ void multiply_in_panels(const HostProduct<A, B, C>& product,
 }
 
 /// \brief The whole product on the calling thread; m, n and k are positive.
+/// \param following  the product that the thread will probably turn to next, or null: its
+/// operands are fetched meanwhile; m and n are positive
 template <class A, class B, class C>
 void multiply(const HostProduct<A, B, C>& product,
-              Workspace<MethodOf<A, B, C>>& workspace) {
+              Workspace<MethodOf<A, B, C>>& workspace,
+              const HostProduct<A, B, C>* following = nullptr) {
   using Method = MethodOf<A, B, C>;
   constexpr std::int64_t kOnce =
       Block<Method>::kInner * kNumbers<typename Method::Element>;
   if (!std::is_same_v<C, typename Method::Sum> && product.k > kOnce) {
     multiply_in_panels(product, workspace);
+  } else if (following != nullptr && following->k > 0) {
+    const Blocking<A, B, C> next(*following);
+    multiply_in_place(product, &next, workspace);
   } else {
-    multiply_in_place(product, workspace);
+    multiply_in_place<A, B, C>(product, nullptr, workspace);
   }
 }
 

@@ -206,7 +206,7 @@ void permute_rows(const ExecSpace& exec, const Permutation& permutation,
         for (Index k = 0; k < choices; ++k) {
           if (row_TK(t, k) < 0) continue;
           T* to = &x_RD(row_TK(t, k), 0);
-          team.for_each(hidden, [&](Index d) { to[d] = from[d]; });
+          team.copy(hidden, from, to);
         }
       });
 }
@@ -282,7 +282,7 @@ void scatter_rows(const ExecSpace& exec, const DeviceView<const std::int64_t, 1>
       kLabel, exec, to_R.extent(0), hidden, KOKKOS_LAMBDA(const RowTeam& team, Index r) {
         const T* from = &x_RD(r, 0);
         T* to = &y_RD(to_R(r), 0);
-        team.for_each(hidden, [&](Index d) { to[d] = from[d]; });
+        team.copy(hidden, from, to);
       });
 }
 
@@ -298,7 +298,7 @@ void gather_rows(const ExecSpace& exec, const DeviceView<const std::int64_t, 1>&
       KOKKOS_LAMBDA(const RowTeam& team, Index r) {
         const T* from = &x_RD(from_R(r), 0);
         T* to = &y_RD(r, 0);
-        team.for_each(hidden, [&](Index d) { to[d] = from[d]; });
+        team.copy(hidden, from, to);
       });
 }
 

@@ -6,8 +6,12 @@
 
 #include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
+#include "rows.hpp"
 
 namespace pleat::kernels {
+
+using detail::Index;
+using detail::RowTeam;
 
 template <class T>
 RopeTables<T> make_rope_tables(const std::vector<std::int64_t>& positions,
@@ -60,28 +64,25 @@ void rope_in_place(const ExecSpace& exec, Rotation rotation, const RopeTables<T>
   const auto sin_Sd = tables.sin_Sd;
   using A = Accumulator<T>;
   const A sign = rotation == Rotation::kForward ? A(1) : A(-1);
-  // One work item is one head of one token: long enough to vectorise over the pairs.
-  const std::int64_t items = qkv_TQ.extent_int(0) * rotated_heads;
-  Kokkos::parallel_for(
-      "pleat::kernels::rope_in_place", Kokkos::RangePolicy<ExecSpace>(exec, 0, items),
-      KOKKOS_LAMBDA(const std::int64_t item) {
-        const std::int64_t token = item / rotated_heads;
-        const std::int64_t head = item % rotated_heads;
-        const std::int64_t position = token % sequence;
-        T* const low = &qkv_TQ(token, head * head_dim);
-        T* const high = low + half;
-        const A* const cosine = &cos_Sd(position, 0);
-        const A* const sine = &sin_Sd(position, 0);
-#ifdef KOKKOS_ENABLE_PRAGMA_IVDEP
-#pragma GCC ivdep
-#endif
-        for (std::int64_t i = 0; i < half; ++i) {
-          const A x = static_cast<A>(low[i]);
-          const A y = static_cast<A>(high[i]);
-          const A c = cosine[i];
-          const A s = sign * sine[i];
-          low[i] = static_cast<T>(x * c - y * s);
-          high[i] = static_cast<T>(y * c + x * s);
+  const Index width = rotated_heads * head_dim;
+  detail::for_each_row(
+      "pleat::kernels::rope_in_place", exec, qkv_TQ.extent(0), half,
+      KOKKOS_LAMBDA(const RowTeam& team, Index token) {
+        const A* const cosine = &cos_Sd(token % sequence, 0);
+        const A* const sine = &sin_Sd(token % sequence, 0);
+        T* const row = &qkv_TQ(token, 0);
+        team.fetch(row + qkv_TQ.stride(0), width);
+        for (Index first = 0; first < width; first += head_dim) {
+          T* const low = row + first;
+          T* const high = low + half;
+          team.for_each(half, [&](Index i) {
+            const A x = static_cast<A>(low[i]);
+            const A y = static_cast<A>(high[i]);
+            const A c = cosine[i];
+            const A s = sign * sine[i];
+            low[i] = static_cast<T>(x * c - y * s);
+            high[i] = static_cast<T>(y * c + x * s);
+          });
         }
       });
 }

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <type_traits>
 
@@ -74,6 +75,20 @@ struct HostTeam {
     }
     return result;
   }
+  /// \brief to = from; the two do not overlap. By bytes: element by element, the compiler
+  /// would move a Bf16 at a time.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION void copy(Index count, const T* from, T* to) const {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
+  }
+  /// \brief Asks for memory that the team reads soon: the hardware does so only where rows
+  /// are long or lie in one page. The address may lie outside of arrays.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION void fetch(const T* from, Index count) const {
+    const char* const begin = reinterpret_cast<const char*>(from);
+    const Index bytes = count * static_cast<Index>(sizeof(T));
+    for (Index i = 0; i < bytes; i += 64) __builtin_prefetch(begin + i);
+  }
   template <class Body>
   KOKKOS_FORCEINLINE_FUNCTION void once(const Body& body) const {
     body();
@@ -110,6 +125,13 @@ struct DeviceTeam {
         Kokkos::Max<A>(result));
     return result > lowest ? result : lowest;
   }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION void copy(Index count, const T* from, T* to) const {
+    for_each(count, [&](Index i) { to[i] = from[i]; });
+  }
+  /// \brief On a device other teams run while this one waits.
+  template <class T>
+  KOKKOS_INLINE_FUNCTION void fetch(const T*, Index) const {}
   /// \brief By one thread; the others do not wait.
   template <class Body>
   KOKKOS_INLINE_FUNCTION void once(const Body& body) const {

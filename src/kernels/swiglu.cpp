@@ -27,6 +27,7 @@ void swiglu_forward(const ExecSpace& exec, const DeviceView<const T, 2>& gate_up
         const T* up = gate + ffn;
         T* h = &h_RF(r, 0);
         const A weight = weighted ? weight_R(r) : A(1);
+        team.fetch(gate + 2 * ffn, 2 * ffn);  // the next row
         team.for_each(ffn, [&](Index f) {
           const A g = static_cast<A>(gate[f]);
           h[f] = static_cast<T>(g * detail::sigmoid(g) * static_cast<A>(up[f]) * weight);
@@ -63,6 +64,8 @@ void swiglu_backward(const ExecSpace& exec, const DeviceView<const T, 2>& gate_u
         T* dup = dgate + ffn;
         T* h = &h_RF(r, 0);
         const A weight = weighted ? weight_R(r) : A(1);
+        team.fetch(gate + 2 * ffn, 2 * ffn);  // the next row
+        team.fetch(dh + ffn, ffn);
         // Each element is read before it is written: outputs may lie on inputs.
         const A dweight = team.sum<A>(ffn, [&](Index f) {
           const A g = static_cast<A>(gate[f]);

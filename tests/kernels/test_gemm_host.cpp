@@ -4,7 +4,9 @@
 /// them. Every matrix is part of a wider one and ends with its memory, so that the
 /// sanitizers see whoever reads or writes beside it.
 #include <memory>
+#include <set>
 #include <type_traits>
+#include <vector>
 
 #include "gemm_blas.hpp"
 #include "gemm_packed.hpp"
@@ -108,6 +110,53 @@ TYPED_TEST(PackedGemm, EqualsPlainLoops) {
   packed::Workspace<packed::MethodOf<A, B, C>> workspace;
   expect_products<A, B, C>(
       [&](const auto& product) { packed::multiply(product, workspace); });
+}
+
+// What is fetched for it changes nothing; a group of experts may hold one without tokens.
+TYPED_TEST(PackedGemm, EqualsPlainLoopsWhateverFollows) {
+  using A = typename TypeParam::Left;
+  using B = typename TypeParam::Right;
+  using C = typename TypeParam::Result;
+  namespace packed = kernels::packed;
+  packed::Workspace<packed::MethodOf<A, B, C>> workspace;
+  bool over_nothing = false;
+  expect_products<A, B, C>([&](const auto& product) {
+    auto following = product;
+    if (over_nothing) following.k = 0;
+    over_nothing = !over_nothing;
+    packed::multiply(product, workspace, &following);
+  });
+}
+
+/// The lines of 64 bytes, counted from the first run, that a walk asks for.
+std::set<Index> lines_of(const char* first, Index runs, Index bytes, Index stride,
+                         Index looks) {
+  kernels::packed::Ahead ahead(first, runs, bytes, stride, looks);
+  std::set<Index> lines;
+  for (Index look = 0; look < looks; ++look) {
+    const auto [begin, step] = ahead.next();
+    for (Index s = 0; s < kernels::packed::Ahead::kSteps; ++s) {
+      lines.insert((begin - first + s * step) / 64);
+    }
+  }
+  EXPECT_TRUE(ahead.done()) << looks << " looks";
+  return lines;
+}
+
+TEST(PackedGemmAhead, FetchesEveryLineOfTheRunsAndAtMostOneMore) {
+  constexpr Index kRuns = 8, kLines = 10, kStride = 32;  // in lines
+  const std::vector<char> memory(kRuns * kStride * 64);
+  for (const Index looks : {8, 9, 16, 24, 200}) {
+    const auto lines = lines_of(memory.data(), kRuns, kLines * 64, kStride * 64, looks);
+    for (Index line = 0; line < kRuns * kStride; ++line) {
+      const bool wanted = line % kStride < kLines, beside = line % kStride == kLines;
+      EXPECT_TRUE(beside || lines.contains(line) == wanted) << looks << " looks, line " << line;
+    }
+  }
+}
+
+TEST(PackedGemmAhead, IsDoneWhereNothingIsWanted) {
+  EXPECT_TRUE(kernels::packed::Ahead().done());
 }
 
 #if defined(PLEAT_TEST_VECTOR_BYTES)
