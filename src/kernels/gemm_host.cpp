@@ -143,15 +143,10 @@ void host_gemm(const HostProduct<A, B, C>& product) {
 
 template <class T, class C>
 void host_gemms(const ExecSpace& exec, std::span<const HostProduct<T, T, C>> products) {
-<<<<<<< HEAD
-  const auto& tasks = make_tasks(products, exec.concurrency());
-  if (tasks.size() == 1) return host_gemm(tasks.front());
-=======
   const std::int64_t threads = exec.concurrency();
-  const auto tasks = make_tasks(products, threads);
+  const auto& tasks = make_tasks(products, threads);
   const auto count = static_cast<std::int64_t>(tasks.size());
   if (count == 1) return host_gemm(tasks.front());
->>>>>>> speed2
   const HostProduct<T, T, C>* const task = tasks.data();
   using Policy = Kokkos::RangePolicy<ExecSpace, Kokkos::Schedule<Kokkos::Dynamic>>;
   Kokkos::parallel_for("pleat::kernels::gemm", Policy(exec, 0, count, Kokkos::ChunkSize(1)),
