@@ -253,7 +253,10 @@ std::optional<StepMetrics> Trainer<T>::try_step(std::int64_t step) {
 template <class T>
 std::int64_t Trainer<T>::intervene(Verdict verdict, std::int64_t step,
                                    const StepResult& result) {
-  if (verdict == Verdict::kStop) fail_step(step, result);
+  if (verdict == Verdict::kStop) {
+    checkpoints_.wait();  // the one under way is the newest: not to be lost with this step
+    fail_step(step, result);
+  }
   const std::int64_t behind = next_sample_ + config_.batch.global;
   log_.warn("step {}: loss {}, gradient norm {}, median of recent losses {}: samples {} to {} "
             "are left out",

@@ -77,6 +77,21 @@ TEST_P(InterruptedGuard, ASignalAtEachStepChangesNothing) {
   }
 }
 
+class Stop : public RestartTest {};
+
+/// Which is being written beside the step that is judged.
+TEST_F(Stop, KeepsTheCheckpointOfTheStepBefore) {
+  const JobResult result =
+      start(1, "out",
+            "checkpoint.asynchronous=true checkpoint.every=1 optimizer.lr=1e-4 "
+            "guard.spike=stop guard.spike_factor=1.000001 guard.spike_window=1")
+          ->wait();
+  ASSERT_EQ(result.exit_code, kNumerical) << result.output;
+  const std::string last = metrics_columns(path("out/metrics.csv")).at("step").back();
+  const std::string newest = io::checkpoint_name(std::stoi(last));
+  EXPECT_TRUE(fs::exists(checkpoints("out") + "/" + newest)) << result.output;
+}
+
 class Rollback : public RestartTest {};
 
 /// LATEST names an earlier step, as after a copy or an edit by hand; the only regular checkpoint
