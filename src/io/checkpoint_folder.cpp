@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 
 #include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kSuffix = ".h5";
+constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::max();
 
 /// The step in "step_00000020.h5".
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -200,11 +202,21 @@ void set_newer_checkpoints_aside(const std::string& folder, std::int64_t step, L
 
 void prune_checkpoints(const std::string& folder, const Retention& retention) {
   const std::string latest = read_latest(folder).name;
+  const std::int64_t latest_step = step_of(latest).value_or(kNoStep);
+  std::string failure;  // the first one; the other files go all the same
+  const auto remove = [&failure](const fs::path& path) {
+    std::error_code error;
+    fs::remove(path, error);
+    if (error && failure.empty()) {
+      failure = fmt::format("'{}': {}", path.string(), error.message());
+    }
+  };
   std::int64_t regular = 0;  // newer than the one at hand
   for (const Candidate& candidate : list_checkpoints(folder)) {
+    if (candidate.step > latest_step) continue;  // passed over: no job goes on from it
     const bool stays = retention.newest == 0 || regular < retention.newest ||
                        (retention.every > 0 && candidate.step % retention.every == 0);
-    if (!stays && candidate.name != latest) fs::remove(folder + "/" + candidate.name);
+    if (!stays && candidate.name != latest) remove(folder + "/" + candidate.name);
     if (retention.regular == 0 || candidate.step % retention.regular == 0) ++regular;
   }
   std::vector<fs::path> left_behind;
@@ -212,7 +224,8 @@ void prune_checkpoints(const std::string& folder, const Retention& retention) {
     const fs::path& path = entry.path();
     if (path.extension() == ".tmp" && step_of(path.stem().string())) left_behind.push_back(path);
   }
-  for (const fs::path& path : left_behind) fs::remove(path);
+  for (const fs::path& path : left_behind) remove(path);
+  PLEAT_REQUIRE(failure.empty(), IoError, "PL0310", "cannot remove {}", failure);
 }
 
 template CheckpointInfo load_parameters(const std::string&,

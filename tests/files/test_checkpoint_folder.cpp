@@ -95,19 +95,45 @@ TEST(CheckpointFolder, ADamagedOneIsNamedAndTheOneBeforeItTaken) {
 
 TEST(CheckpointFolder, PruningKeepsTheNewestAndLatest) {
   const test::TemporaryFolder folder;
-  for (const std::int64_t step : {5, 10, 20, 30}) save(folder.path(), step);
+  for (const std::int64_t step : {2, 5, 10, 20, 30}) save(folder.path(), step);
   test::write_file(folder / "LATEST", "step_00000010.h5\n");
   test::write_file(folder / "step_00000040.h5.tmp", "left by a kill");
   test::write_file(folder / "notes.tmp", "not ours");
   prune_checkpoints(folder.path(), {});
-  EXPECT_TRUE(std::filesystem::exists(folder / "step_00000005.h5"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "step_00000002.h5"));
   prune_checkpoints(folder.path(), {.newest = 2});
   EXPECT_TRUE(std::filesystem::exists(folder / "step_00000030.h5"));
   EXPECT_TRUE(std::filesystem::exists(folder / "step_00000020.h5"));
   EXPECT_TRUE(std::filesystem::exists(folder / "step_00000010.h5"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "step_00000005.h5"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "step_00000005.h5"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "step_00000002.h5"));
   EXPECT_FALSE(std::filesystem::exists(folder / "step_00000040.h5.tmp"));
   EXPECT_TRUE(std::filesystem::exists(folder / "notes.tmp"));
+}
+
+TEST(CheckpointFolder, PruningDoesNotCountThoseThatWerePassedOver) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 20, 30, 90}) save(folder.path(), step);
+  test::write_file(folder / "LATEST", "step_00000030.h5\n");  // 90 is damaged
+  prune_checkpoints(folder.path(), {.newest = 2});
+  EXPECT_FALSE(std::filesystem::exists(folder / checkpoint_name(10)));
+  for (const std::int64_t step : {20, 30, 90}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / checkpoint_name(step))) << step;
+  }
+}
+
+TEST(CheckpointFolder, PruningRemovesWhatItCan) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {10, 30, 40}) save(folder.path(), step);
+  std::filesystem::create_directories(folder / checkpoint_name(20) + "/not_empty");
+  test::write_file(folder / "step_00000050.h5.tmp", "left by a kill");
+  EXPECT_THAT(
+      message_of<IoError>([&] { prune_checkpoints(folder.path(), {.newest = 1}); }),
+      HasSubstr("step_00000020.h5"));
+  for (const std::string& gone :
+       {checkpoint_name(10), checkpoint_name(30), std::string("step_00000050.h5.tmp")}) {
+    EXPECT_FALSE(std::filesystem::exists(folder / gone)) << gone;
+  }
 }
 
 TEST(CheckpointFolder, PruningKeepsEveryNth) {

@@ -268,7 +268,9 @@ struct Retention {
 };
 
 /// \brief Removes the other checkpoints, never the one that LATEST names, and temporary files
-/// that a kill left behind. Call on one rank, while none is being written.
+/// that a kill left behind. Later ones than LATEST names were passed over: they stay and do not
+/// count. Call on one rank, while none is being written.
+/// \throws IoError PL0310 one cannot be removed; all that can are
 void prune_checkpoints(const std::string& folder, const Retention& retention);
 
 }  // namespace pleat::io
