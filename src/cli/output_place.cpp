@@ -23,10 +23,10 @@ void require_writable_parent(const std::string& path) {
   std::error_code ignored;
   PLEAT_REQUIRE(fs::is_directory(parent, ignored), InputError, "PL0921",
                 "cannot write '{}': there is no folder '{}'", path, parent);
-  const std::string reason = io::why_not_writable(parent);
-  PLEAT_REQUIRE(reason.empty(), InputError, "PL0921",
+  const std::error_code reason = io::why_not_writable(parent);
+  PLEAT_REQUIRE(!reason, InputError, "PL0921",
                 "cannot write '{}': the folder '{}' is not writable: {}", path, parent,
-                reason);
+                reason.message());
 }
 
 std::string without_trailing_slashes(std::string path) {

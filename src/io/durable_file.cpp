@@ -20,12 +20,12 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-std::string why_not_writable(const std::string& folder) {
+std::error_code why_not_writable(const std::string& folder) {
   const std::string probe = folder + "/.write-probe." + std::to_string(getpid());
   std::ofstream file(probe);
   file << "pleat\n";
   file.close();
-  const std::string reason = file ? "" : std::strerror(errno);
+  const std::error_code reason(file ? 0 : errno, std::generic_category());
   std::error_code ignored;
   std::filesystem::remove(probe, ignored);
   return reason;

@@ -29,10 +29,16 @@ namespace {
 void make_writable_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  std::string reason = error ? error.message() : "";
-  if (reason.empty() && !fs::is_directory(path)) reason = "it is not a folder";
-  if (reason.empty()) reason = io::why_not_writable(path);
-  PLEAT_REQUIRE(reason.empty(), InputError, "PL0703",
+  const bool in_the_way = !error && !fs::is_directory(path);
+  if (!error && !in_the_way) error = io::why_not_writable(path);
+  // Not a matter of the deck: with room the same job goes on.
+  const bool full = error.value() == ENOSPC || error.value() == EDQUOT;
+  PLEAT_REQUIRE(!full, IoError, "PL0310",
+                "there is no room in the output folder '{}': {}\n"
+                "HINT: check free space and quota.",
+                path, error.message());
+  const std::string reason = in_the_way ? "it is not a folder" : error.message();
+  PLEAT_REQUIRE(!error && !in_the_way, InputError, "PL0703",
                 "the output folder '{}' cannot be written: {}\n"
                 "HINT: set run.output to a folder in which you may create files.",
                 path, reason);

@@ -215,6 +215,16 @@ TEST_F(FullTmpfs, EverythingOfTheRunLiesOnIt) {
   }
 }
 
+TEST_F(FullTmpfs, AFullDiskWhenARunGoesOn) {
+  complete(1, "disk/cut", std::string(kOverrides) + " run.steps=4");
+  fill_up(0);
+  const JobResult full = start(1, "disk/cut", kOverrides)->wait();
+  EXPECT_EQ(full.exit_code, kInputOutput) << full.output;
+  EXPECT_THAT(full.output, HasSubstr("HINT: check free space"));
+  fs::remove(path("disk/ballast"));
+  complete(1, "disk/cut", kOverrides);
+}
+
 TEST_F(FullTmpfs, AFullDiskInTheMiddleOfARun) {
   const auto job = start(1, "disk/cut", kOverrides);
   job->pause_after(5);

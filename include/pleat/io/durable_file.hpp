@@ -7,15 +7,16 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace pleat::io {
 
 /// \brief The folder part of a path, "." where there is none.
 std::string folder_of(const std::string& path);
 
-/// \brief Why no file can be made in a folder; empty where one can. It tries: permission bits
-/// alone do not tell of a read-only or full file system.
-std::string why_not_writable(const std::string& folder);
+/// \brief Why no file can be made in a folder; no error where one can. It tries: permission
+/// bits alone do not tell of a read-only or full file system.
+std::error_code why_not_writable(const std::string& folder);
 
 /// \brief Waits until the file or folder is on the disk. \throws IoError PL0310
 void sync_path(const std::string& path);
