@@ -97,14 +97,33 @@ void require_one_word(const char* option, const std::string& text) {
   if (blank) fail_option(fmt::format("{} '{}': expected one word", option, text));
 }
 
+/// From the second job on such a run goes on from its own checkpoints.
+bool begins_in_another_folder(const train::RunConfig& config) {
+  const std::string& resume = config.checkpoint.resume;
+  std::error_code error;
+  return resume != "none" && !fs::equivalent(io::folder_of(resume),
+                                             config.run.output + "/checkpoints", error);
+}
+
 /// A job that is queued again has to find what the one before it left.
 void require_continuation(const train::RunConfig& config) {
   PLEAT_REQUIRE(
-      config.checkpoint.resume == "auto", InputError, "PL0944",
+      config.checkpoint.resume == "auto" || begins_in_another_folder(config), InputError,
+      "PL0944",
       "checkpoint.resume = \"{}\": each job of the batch would begin there again\n"
       "HINT: leave checkpoint.resume at \"auto\"; model.init gives a run the "
       "weights of a checkpoint.",
       config.checkpoint.resume);
+}
+
+/// They tell no job when it ends, and PBS sends no signal beforehand.
+void require_known_limit(const train::RunConfig& config, BatchSystem system) {
+  PLEAT_REQUIRE(
+      config.run.wall_limit != "auto" || system == BatchSystem::kSlurm, InputError,
+      "PL0945",
+      "run.wall_limit = \"auto\" finds no limit in the environment of PBS or Flux: the "
+      "batch system would end each job before pleat does\n"
+      "HINT: leave run.wall_limit out; the script sets it from --time.");
 }
 
 /// A limit that no job reaches would leave each to be killed at its end, on PBS without
@@ -175,6 +194,7 @@ ExitCode run_batch(const BatchOptions& options, const Runtime& runtime) {
   require_continuation(config);
   require_reachable_limit(config, options.time);
   BatchJob job = describe_job(options, machine, config);
+  require_known_limit(config, job.system);
   // Again, now that the ranks are known: an illegal mapping is told with its line.
   (void)train::load_run_config(options.deck, options.settings,
                                job.nodes * job.ranks_per_node);

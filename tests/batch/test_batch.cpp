@@ -192,6 +192,19 @@ TEST_F(BatchRefusal, ARunThatWouldBeginAnewInEachJob) {
   expect_refused("--machine h100 checkpoint.resume=none", "PL0944");
 }
 
+TEST_F(BatchRefusal, ButNotOneThatBeginsInAnotherFolder) {
+  const ProgramResult made =
+      batch("--machine h100 checkpoint.resume=other/checkpoints/a.h5");
+  EXPECT_EQ(made.exit_code, 0) << made.output;
+}
+
+TEST_F(BatchRefusal, AWallLimitThatTheBatchSystemDoesNotTell) {
+  for (const char* system : {"pbs", "flux"}) {
+    expect_refused(fmt::format("--machine h100 --system {} run.wall_limit=auto", system),
+                   "PL0945: run.wall_limit = \"auto\" finds no limit");
+  }
+}
+
 TEST_F(BatchRefusal, AWallLimitThatNoJobReaches) {
   for (const char* limit : {"5h", "4h", "14400"}) {
     expect_refused(
