@@ -38,9 +38,9 @@ std::string holder_of(const std::string& path) {
 
 /// A lock of the open file, which closing any other descriptor of it does not release.
 /// \return 0 or errno
-int lock_file(int descriptor) {
+int lock_file(int descriptor, int kind) {
   struct flock whole {};
-  whole.l_type = F_WRLCK;
+  whole.l_type = static_cast<short>(kind);
   whole.l_whence = SEEK_SET;
   return fcntl(descriptor, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
 }
@@ -50,7 +50,11 @@ int lock_file(int descriptor) {
 RunLock::RunLock(const std::string& folder, Log& log) {
   const std::string path = RunFolder(folder).lock();
   file_ = io::FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  const int error = file_.get() < 0 ? errno : lock_file(file_.get());
+  // Of another user: a lock for reading, too, meets the one of a job that works here.
+  const bool only_read = file_.get() < 0 && errno == EACCES;
+  if (only_read) file_ = io::FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const int error =
+      file_.get() < 0 ? errno : lock_file(file_.get(), only_read ? F_RDLCK : F_WRLCK);
   PLEAT_REQUIRE(file_.get() < 0 || (error != EAGAIN && error != EACCES), InputError,
                 "PL0731",
                 "another job works in the run folder '{}': {}\n"
@@ -61,6 +65,7 @@ RunLock::RunLock(const std::string& folder, Log& log) {
              std::strerror(error));
     return;
   }
+  if (only_read) return;
   const std::string text = this_process() + "\n";
   if (ftruncate(file_.get(), 0) != 0 ||
       pwrite(file_.get(), text.data(), text.size(), 0) < 0) {

@@ -137,6 +137,22 @@ TEST_F(RunLockTest, TheMessageNamesTheHolder) {
   EXPECT_THAT(message, testing::ContainsRegex("since 20[0-9-]+ [0-9:]+ UTC"));
 }
 
+/// As in a folder of a group, where the holder is another user.
+TEST_F(RunLockTest, OneWhoMayOnlyReadTheFileIsRefusedToo) {
+  const Holder holder(folder_);
+  fs::permissions(folder_, fs::perms::all);
+  fs::permissions(folder_ + "/.lock",
+                  fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read);
+  constexpr uid_t kNobody = 65534;
+  const uid_t user = geteuid();
+  if (user == 0) {
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
+  const std::string message = refusal();
+  ASSERT_EQ(seteuid(user), 0);
+  EXPECT_THAT(message, HasSubstr("process " + std::to_string(holder.process()) + ","));
+}
+
 TEST_F(RunLockTest, FreedWhenTheHolderIsKilled) {
   Holder holder(folder_);
   EXPECT_NE(refusal(), "");
@@ -150,7 +166,7 @@ TEST_F(RunLockTest, AShorterTextReplacesALongerOne) {
   EXPECT_EQ(refusal(), "");
   unsetenv("PBS_JOBID");
   const Holder holder(folder_);
-  EXPECT_THAT(refusal(), testing::Not(HasSubstr("77")));
+  EXPECT_THAT(refusal(), testing::Not(HasSubstr(std::string(20, '7'))));
 }
 
 TEST_F(RunLockTest, FileSystemsWithoutLocksGiveAWarning) {
