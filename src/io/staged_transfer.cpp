@@ -35,9 +35,11 @@ class Windows {
   std::optional<Window> take();
   FileRun share_of(const Window& window, int sharers) const;
   static void copy(const Window& window, Direction direction);
-  std::future<void> begin(const MoveBytes& move, const Window& window,
-                          int sharers) const {
-    return std::async(std::launch::async, move, share_of(window, sharers));
+  /// On a thread, which there may be none of: the others wait for this rank all the same.
+  void begin(std::future<void>& share, const MoveBytes& move, const Window& window,
+             int sharers) {
+    attempt(
+        [&] { share = std::async(std::launch::async, move, share_of(window, sharers)); });
   }
   void attempt(const std::function<void()>& work) {
     if (!failure_) failure_ = failure_of(work);
@@ -123,14 +125,14 @@ std::exception_ptr read_staged(HostStage& stage, RoundMover& mover, const MoveBy
   Windows windows(stage, mover, earlier);
   std::future<void> share;
   std::optional<Window> window = windows.take();
-  if (window) share = windows.begin(read, *window, 1);
+  if (window) windows.begin(share, read, *window, 1);
   std::optional<Window> next = window ? windows.take() : std::nullopt;
   while (window && !windows.a_rank_failed()) {
     windows.attempt([&] { share.get(); });
     if (share.valid()) share.wait();
     windows.synchronize();  // the window is complete; nobody needs the one before it any
                             // more
-    if (next) share = windows.begin(read, *next, 1);
+    if (next) windows.begin(share, read, *next, 1);
     windows.copy(*window, Direction::kFromWindow);
     windows.moved(*window);
     window = std::move(next);
@@ -154,7 +156,7 @@ std::exception_ptr write_staged(HostStage& stage, RoundMover& mover,
     if (share.valid()) windows.attempt([&] { share.get(); });
     if (share.valid()) share.wait();
     windows.synchronize();  // the window is complete; the one before it is in the file
-    share = windows.begin(write, *window, stage.ranks());
+    windows.begin(share, write, *window, stage.ranks());
   }
   if (share.valid()) windows.attempt([&] { share.get(); });
   return windows.failure();

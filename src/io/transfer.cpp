@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include <sys/statvfs.h>
+
 #include "agreement.hpp"
 #include "pleat/comm/check_mpi.hpp"
 #include "staged_transfer.hpp"
@@ -18,6 +20,15 @@ constexpr std::int64_t kLongRun = 256 << 10;  // bytes; from there on gathering 
 std::int64_t agreed_least(MPI_Comm comm, std::int64_t value) {
   PLEAT_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MIN, comm));
   return value;
+}
+
+/// Of the memory that ranks of a machine share, small in many containers. It is given out
+/// page by page, and a page too many ends the process with SIGBUS.
+bool has_room_to_share(std::int64_t bytes) {
+  constexpr std::int64_t kForOthers = 1 << 20;
+  struct statvfs room {};
+  if (statvfs("/dev/shm", &room) != 0) return true;  // it lies elsewhere
+  return static_cast<std::int64_t>(room.f_bavail * room.f_frsize) >= bytes + kForOthers;
 }
 
 /// \return as take_runs()
@@ -142,8 +153,10 @@ std::unique_ptr<HostStage> make_stage(MPI_Comm comm, const CheckpointHints& hint
   const bool wanted = hints.collective_buffering == CollectiveBuffering::kAutomatic &&
                       ranks_of(comm) > 1 && hosts_of(comm) == 1;
   if (!wanted || agreed_least(comm, mover.next_short()) == kNoEnd) return nullptr;
-  const std::int64_t bytes = hints.buffer_bytes > 0 ? hints.buffer_bytes : kBytes;
-  return std::make_unique<HostStage>(comm, std::max(bytes, kLeastBytes));
+  const std::int64_t bytes =
+      std::max(hints.buffer_bytes > 0 ? hints.buffer_bytes : kBytes, kLeastBytes);
+  if (agreed_least(comm, has_room_to_share(bytes) ? 1 : 0) == 0) return nullptr;
+  return std::make_unique<HostStage>(comm, bytes);
 }
 
 std::exception_ptr move_staged(HostStage& stage, const std::optional<PlainFile>& plain,

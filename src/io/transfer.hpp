@@ -69,8 +69,8 @@ class RoundMover {
 std::future<void> begin_beside(Round round, std::function<void(Round&)> work);
 
 /// \brief Where short runs of the ranks are gathered: in memory that they share where one
-/// machine has all of several ranks and the deck leaves it open, else by MPI-IO. Nothing
-/// where MPI-IO does it or no rank has short runs. Collective.
+/// machine has all of several ranks and room for it, and the deck leaves it open, else by
+/// MPI-IO. Nothing where MPI-IO does it or no rank has short runs. Collective.
 std::unique_ptr<HostStage> make_stage(MPI_Comm comm, const CheckpointHints& hints,
                                       const RoundMover& mover);
 

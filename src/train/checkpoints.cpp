@@ -404,14 +404,15 @@ void Checkpoints<T>::report() {
   }
 }
 
-/// On a thread: to give back the space of a large file takes a disk long.
+/// On a thread, or in end_pruning() where there is none: to give back the space of a large file
+/// takes a disk long.
 template <class T>
 void Checkpoints<T>::begin_pruning() {
   if (grid_.rank() != 0) return;
   const CheckpointSection& section = config_.checkpoint;
   const io::Retention retention{
       .newest = section.keep, .regular = section.every, .every = section.keep_every};
-  pruning_ = std::async(std::launch::async,
+  pruning_ = std::async(std::launch::async | std::launch::deferred,
                         [this, retention] { io::prune_checkpoints(folder_, retention); });
 }
 

@@ -4,15 +4,43 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <list>
 #include <optional>
 #include <thread>
 
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/statvfs.h>
+
 #include "files/support.hpp"
 #include "pleat/io/checksum.hpp"
 #include "support/world.hpp"
+
+namespace {
+bool no_threads = false;  ///< as where a limit of processes is reached
+bool no_room = false;     ///< on any file system
+}
+
+/// Takes the place of the C library's for the whole test, as the next one does.
+extern "C" int statvfs(const char* path, struct statvfs* result) noexcept {
+  using Function = int (*)(const char*, struct statvfs*);
+  static const auto original = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "statvfs"));
+  const int answer = original(path, result);
+  if (no_room) result->f_bavail = 0;
+  return answer;
+}
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) noexcept {
+  if (no_threads) return EAGAIN;
+  using Function = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto original =
+      reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pthread_create"));
+  return original(thread, attributes, start, argument);
+}
 
 namespace pleat::io {
 namespace {
@@ -374,6 +402,37 @@ TEST_P(CheckpointRanks, AFailureOfOneRankIsTheFailureOfAll) {
   hints_.aggregators = 0;
   write(folder / "new.h5", tensors, parts);  // the next attempt is not disturbed
   expect_loaded<double>(folder / "new.h5", parts);
+}
+
+// It is done without it then.
+TEST_P(CheckpointRanks, WithoutRoomForSharedMemory) {
+  const SharedFolder folder;
+  Dice dice(9);
+  const std::vector<TensorDeclaration> tensors = random_tensors(dice);
+  no_room = rank_ == 0;
+  write(folder / "c.h5", tensors, random_split(tensors, ranks_, dice));
+  expect_loaded<double>(folder / "c.h5", random_split(tensors, ranks_, dice));
+  no_room = false;
+}
+
+// Which the others, who wait for it in shared memory, learn.
+TEST_P(CheckpointRanks, ARankWithoutThreadsIsTheFailureOfAll) {
+  const bool gathers =
+      ranks_ > 1 && hints_.collective_buffering == CollectiveBuffering::kAutomatic;
+  if (!gathers) return;  // nothing of it is read on a thread
+  const SharedFolder folder;
+  Dice dice(8);
+  const std::vector<TensorDeclaration> tensors = random_tensors(dice);
+  const std::vector<Part> parts = random_split(tensors, ranks_, dice);
+  write(folder / "c.h5", tensors, parts);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    no_threads = rank_ == rank;
+    EXPECT_THAT(message_of<InternalError>(
+                    [&] { expect_loaded<double>(folder / "c.h5", parts); }),
+                HasSubstr("PL0103"));
+    no_threads = false;
+  }
+  expect_loaded<double>(folder / "c.h5", parts);
 }
 
 TEST_P(CheckpointRanks, AFileThatCannotBeMadeFailsAlike) {
