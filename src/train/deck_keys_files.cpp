@@ -81,10 +81,11 @@ void declare_checkpoint_hints(io::DeckKeys& keys, io::CheckpointHints& hints) {
                      .restart = Restart::kFree});
   };
   constexpr double kLargestAlignment = 1 << 30;  // a file may have one gap for each tensor
+  constexpr double kLargestBuffer = 1 << 30;     // MPI-IO takes an int
   add(hints.aggregators, "checkpoint.aggregators",
       "ranks that write for the others; 0: MPI decides", "ranks");
   add(hints.buffer_bytes, "checkpoint.buffer", "buffer of each of them; 0: MPI decides",
-      "bytes");
+      "bytes", kLargestBuffer);
   add(hints.alignment, "checkpoint.alignment",
       "tensors of that size or more begin on a multiple of it: the stripe or block of the "
       "file system; 0: anywhere",

@@ -90,6 +90,14 @@ TEST_F(RunConfigTest, TheLargestAlignmentOfCheckpoints) {
               AllOf(StartsWith("PL0206: "), HasSubstr("0 to 1073741824")));
 }
 
+// MPI-IO takes it for an int, and ends the job where that is negative.
+TEST_F(RunConfigTest, TheLargestBufferOfCheckpoints) {
+  EXPECT_EQ(load(kSmallDeck, {"checkpoint.buffer=1073741824"}).checkpoint.hints.buffer_bytes,
+            1073741824);
+  EXPECT_THAT(complaint([&] { load(kSmallDeck, {"checkpoint.buffer=2147483648"}); }),
+              AllOf(StartsWith("PL0206: "), HasSubstr("0 to 1073741824")));
+}
+
 TEST_F(RunConfigTest, ContradictionsInTheDeckNameTheLine) {
   const std::string deck =
       "[batch]\nmicro = 3\nsequence = 8\nglobal = 4\n[run]\nsteps = 1\n"
