@@ -122,9 +122,13 @@ def main():
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    with np.errstate(over="ignore"), h5py.File(sys.argv[1], "r") as file:
-        show(file)
-        found = damages(file)
+    try:
+        with np.errstate(over="ignore"), h5py.File(sys.argv[1], "r") as file:
+            show(file)
+            found = damages(file)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:  # of HDF5
+        print(f"damaged: {error}")
+        return 2
     print("damaged: " + ", ".join(found) if found else "all checksums agree")
     return 2 if found else 0
 

@@ -253,6 +253,8 @@ TEST_F(InspectRun, TheExampleInPythonReadsIt) {
   EXPECT_EQ(undamaged, 0);
   damage(6, "model.norm.weight");
   EXPECT_EQ(verdict(checkpoint(6)), 2);
+  std::filesystem::resize_file(path(checkpoint(6)), 5000);
+  EXPECT_EQ(verdict(checkpoint(6)), 2);
 }
 
 TEST_F(InspectRun, H5dumpReadsIt) {
