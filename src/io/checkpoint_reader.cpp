@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+
+#include <fcntl.h>
 
 #include "checkpoint_table.hpp"
 #include "pleat/base/error.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
+#include "pleat/io/file_descriptor.hpp"
 
 namespace pleat::io {
 
@@ -40,10 +45,22 @@ void for_each_part(const Hdf5Dataset& dataset, ElementType type, const Take& tak
   }
 }
 
+/// A file that the system keeps from us is not a damaged one: no older one may take its place.
+const std::string& require_permission(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return path;
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  PLEAT_REQUIRE(file.get() >= 0, IoError, "PL0316",
+                "'{}' cannot be opened for reading: {}\n"
+                "HINT: check its permissions; until then no other checkpoint is used instead.",
+                path, std::strerror(errno));
+  return path;
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path)
-    : file_(Hdf5File::open_read(path)),
+    : file_(Hdf5File::open_read(require_permission(path))),
       root_(file_.root()),
       info_(read_checkpoint_info(root_)) {
   for (const TensorGroup group : kTensorGroups) read_table(group);

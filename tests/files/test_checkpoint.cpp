@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <fstream>
 #include <numeric>
+
+#include <unistd.h>
 
 #include "files/support.hpp"
 #include "pleat/io/checksum.hpp"
@@ -376,6 +380,20 @@ TEST(Checkpoint, NewerFormatsAreRefused) {
   EXPECT_THAT(message_of<InputError>(
                   [&] { CheckpointReader{test::golden("mixtral-tiny/golden.h5")}; }),
               HasSubstr("PL0305"));
+}
+
+// The first user reads all files, so it becomes another one meanwhile.
+TEST(Checkpoint, WithoutPermissionItIsNotCalledDamaged) {
+  const test::TemporaryFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  const std::string path = folder / "step_00000002.h5";
+  std::ofstream(path) << "any";
+  std::filesystem::permissions(path, std::filesystem::perms::none);
+  const uid_t user = geteuid();
+  ASSERT_EQ(seteuid(user == 0 ? 65534 : user), 0);
+  const std::string message = message_of<IoError>([&] { CheckpointReader reader(path); });
+  ASSERT_EQ(seteuid(user), 0);
+  EXPECT_THAT(message, testing::AllOf(testing::StartsWith("PL0316"), HasSubstr("Permission denied")));
 }
 
 TEST(Checkpoint, AnAbandonedWriterLeavesThePreviousFile) {

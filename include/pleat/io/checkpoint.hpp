@@ -165,6 +165,7 @@ class CheckpointReader {
  public:
   /// \brief Opens, checks the format version and the checksum of all attributes and of
   /// the table of tensors. \throws InputError PL0301, PL0302, PL0305 to PL0307
+  /// \throws IoError PL0316
   explicit CheckpointReader(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
