@@ -8,6 +8,7 @@
 #include <exception>
 #include <filesystem>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -175,10 +176,15 @@ template <class T>
 void Checkpoints<T>::Writing::start(void (Writing::*work)()) {
   join();
   idle_ = false;
-  thread_ = std::thread([this, work] {
+  const auto whole_work = [this, work] {
     attempt([this, work] { (this->*work)(); });
     idle_ = true;
-  });
+  };
+  try {
+    thread_ = std::thread(whole_work);
+  } catch (const std::system_error&) {
+    whole_work();  // no thread is to be had: the steps wait
+  }
 }
 
 template <class T>
