@@ -27,6 +27,8 @@ class LocalDispatcher : public Dispatcher<T> {
     record.rows = record.host_offsets.back();
   }
 
+  bool travels() const override { return false; }
+
   void dispatch(const ExecSpace& exec, const DispatchRecord& record,
                 const DeviceView<const T, 2>& x_TD, Arena&, const DeviceView<T, 2>& x_RD,
                 const Meanwhile& meanwhile) const override {

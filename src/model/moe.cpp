@@ -266,9 +266,9 @@ void project_down_backward(const Context& context, const BlockTensors<T>& weight
                                    record.offsets());
 }
 
-/// dx_TD (overwritten) and dweight_TK through the routed experts. Where there is a shared expert,
-/// its way back, `shared`, runs while the first rows travel: it writes dx_TD, and the
-/// routed experts add to that.
+/// dx_TD (overwritten) and dweight_TK through the routed experts. `shared`, the way back of a
+/// shared expert, runs while the first rows travel: it writes dx_TD, and the routed experts
+/// add to that.
 template <class T>
 void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
@@ -345,11 +345,12 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
                      const BlockTensors<T>& weights, const DeviceView<const T, 2>& x_TD,
                      const MoeActivations<T>& activations,
                      const DeviceView<const T, 2>& dy_TD,
-                     const BlockTensors<Gradient<T>>& gradients, const DeviceView<T, 2>& dx_TD) {
+                     const BlockTensors<Gradient<T>>& gradients, Accumulator<T> beta,
+                     const DeviceView<T, 2>& dx_TD) {
   const PhaseScope phase(context.times, Phase::kDenseFfn);
   if (!config.moe.shared_gate) {
     feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dy_TD,
-                             gradients.shared, 0, dx_TD);
+                             gradients.shared, beta, dx_TD);
     return;
   }
   const ArenaScope scope(context.scratch);
@@ -360,7 +361,7 @@ void shared_backward(const Context& context, const plan::ModelConfig& config,
   kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dgate_T1,
                                 x_TD, 1, gradients.shared_gate_1D);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dgate_T1,
-                   weights.shared_gate_1D, 0, dx_TD);
+                   weights.shared_gate_1D, beta, dx_TD);
   feed_forward_backward<T>(context, weights.shared, x_TD, activations.shared, dout_TD,
                            gradients.shared, 1, dx_TD);
 }
@@ -393,18 +394,21 @@ void moe_backward(const Context& context, const MoeSetup<T>& setup,
   const ArenaScope scope(context.scratch);
   const auto dweight_TK =
       context.scratch.take<Accumulator<T>>(batch.tokens(), setup.part.moe.top_k);
-  // As in the forward pass: while gradients travel, the shared expert works on those that are here.
+  const auto shared_back = [&](Accumulator<T> beta) {
+    shared_backward<T>(context, setup.part, weights, x_TD, activations, dy_TD, gradients,
+                       beta, dx_TD);
+  };
+  // As in the forward pass: while gradients travel, the shared expert works on those that
+  // are here. Where none travel it comes last, which rounds dx_TD once less.
+  const bool has_shared = setup.part.moe.shared_ffn > 0;
+  const bool beside = has_shared && setup.dispatcher.travels();
   Meanwhile shared;
-  if (setup.part.moe.shared_ffn > 0) {
-    shared = [&] {
-      shared_backward<T>(context, setup.part, weights, x_TD, activations, dy_TD, gradients,
-                         dx_TD);
-    };
-  }
+  if (beside) shared = [&] { shared_back(0); };
   routed_backward<T>(context, setup.dispatcher, weights, x_TD, activations, dy_TD,
                      gradients, dweight_TK, dx_TD, shared);
   route_backward<T>(context, setup.part, batch, weights, x_TD, activations,
                     router_loss_scale, dweight_TK, gradients, dx_TD);
+  if (has_shared && !beside) shared_back(1);
 }
 
 #define PLEAT_INSTANTIATE(T)                                                          \

@@ -121,17 +121,18 @@ double shared_scratch(const Extents& x, bool again) {
 }
 
 /// Largest scratch of the backward pass of a feed-forward half, with the gradient of its
-/// norm. The shared expert works while rows travel to the experts.
+/// norm. The shared expert works while rows travel to the experts, if any do.
 double feed_forward_scratch(const Extents& x, bool is_moe, bool again) {
   if (!is_moe) return x.t * x.d + swiglu_scratch(x, x.g_dense, again);
   const double rows = x.r * (x.d + (again ? 2.0 * x.f : 0.0));
   const double experts = rows + x.r * (x.f + x.wide);
   const double travel = rows + x.waiting * x.d;
   const double shared = x.g_shared > 0.0 ? shared_scratch(x, again) : 0.0;
-  const double combined = x.r * x.wide + (x.g_shared > 0.0 ? x.t * x.d : 0.0);
+  const bool beside = x.g_shared > 0.0 && x.waiting > 0.0;
+  const double combined = x.r * x.wide + (beside ? x.t * x.d : 0.0);
   const double router = x.t * x.e * logit_scalars(x);
   return x.t * (x.d + x.wide * x.k) +
-         std::max({experts, travel + shared, travel + combined, router});
+         std::max({experts, beside ? travel + shared : shared, travel + combined, router});
 }
 
 double attention_scratch(const Extents& x, bool again) {

@@ -52,6 +52,9 @@ TEST(Overlap, TheSharedExpertComesWhileRowsTravel) {
   config.moe_layer = {true};
   config.moe.shared_ffn = 5;
   config.moe.shared_gate = true;
+  // With padding one rank, too, has a dispatcher that exchanges.
+  config.moe.drop.capacity_factor = static_cast<double>(config.moe.experts);
+  config.moe.drop.pad = true;
   const auto launches = launches_of_a_step(config);
   // Tokens, the gradients of what came of them, and tokens again.
   const auto sent = places(launches, "permute_rows");

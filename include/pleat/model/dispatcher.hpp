@@ -57,6 +57,9 @@ class Dispatcher {
  public:
   virtual ~Dispatcher() = default;
 
+  /// \brief Whether there are exchanges, beside which other work may run.
+  virtual bool travels() const { return true; }
+
   /// \brief Fills the record from the router's choices (index -1: goes nowhere). The one
   /// place where the host waits for the device, for the sizes. Its views are taken from
   /// `saved`. Collective over ep*etp, as are all operations below: also for a rank
