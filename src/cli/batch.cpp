@@ -16,6 +16,7 @@
 #include "output_place.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/train/run_folder.hpp"
 #include "pleat/train/stop_requests.hpp"
 #include "program.hpp"
 
@@ -100,9 +101,8 @@ void require_one_word(const char* option, const std::string& text) {
 /// From the second job on such a run goes on from its own checkpoints.
 bool begins_in_another_folder(const train::RunConfig& config) {
   const std::string& resume = config.checkpoint.resume;
-  std::error_code error;
-  return resume != "none" && !fs::equivalent(io::folder_of(resume),
-                                             config.run.output + "/checkpoints", error);
+  return resume != "none" &&
+         !io::is_in_folder(resume, train::RunFolder(config.run.output).checkpoints());
 }
 
 /// A job that is queued again has to find what the one before it left.

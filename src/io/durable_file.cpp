@@ -20,6 +20,11 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+bool is_in_folder(const std::string& path, const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::equivalent(folder_of(path), folder, error);
+}
+
 std::error_code why_not_writable(const std::string& folder) {
   const std::string probe = folder + "/.write-probe." + std::to_string(getpid());
   std::ofstream file(probe);

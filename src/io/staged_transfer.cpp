@@ -36,10 +36,14 @@ class Windows {
   FileRun share_of(const Window& window, int sharers) const;
   static void copy(const Window& window, Direction direction);
   /// On a thread, which there may be none of: the others wait for this rank all the same.
-  void begin(std::future<void>& share, const MoveBytes& move, const Window& window,
-             int sharers) {
+  void begin(const MoveBytes& move, const Window& window, int sharers) {
     attempt(
-        [&] { share = std::async(std::launch::async, move, share_of(window, sharers)); });
+        [&] { share_ = std::async(std::launch::async, move, share_of(window, sharers)); });
+  }
+  /// Waits for what was begun last, if anything was.
+  void end() {
+    if (share_.valid()) attempt([&] { share_.get(); });
+    if (share_.valid()) share_.wait();
   }
   void attempt(const std::function<void()>& work) {
     if (!failure_) failure_ = failure_of(work);
@@ -60,6 +64,7 @@ class Windows {
   std::int64_t taken_ = 0;
   bool a_rank_failed_ = false;
   std::exception_ptr failure_;
+  std::future<void> share_;  ///< this rank's, of the window that the file works on
 };
 
 std::int64_t Windows::agreed_begin() {
@@ -123,16 +128,14 @@ void Windows::copy(const Window& window, Direction direction) {
 std::exception_ptr read_staged(HostStage& stage, RoundMover& mover, const MoveBytes& read,
                                const std::exception_ptr& earlier) {
   Windows windows(stage, mover, earlier);
-  std::future<void> share;
   std::optional<Window> window = windows.take();
-  if (window) windows.begin(share, read, *window, 1);
+  if (window) windows.begin(read, *window, 1);
   std::optional<Window> next = window ? windows.take() : std::nullopt;
   while (window && !windows.a_rank_failed()) {
-    windows.attempt([&] { share.get(); });
-    if (share.valid()) share.wait();
+    windows.end();
     windows.synchronize();  // the window is complete; nobody needs the one before it any
                             // more
-    if (next) windows.begin(share, read, *next, 1);
+    if (next) windows.begin(read, *next, 1);
     windows.copy(*window, Direction::kFromWindow);
     windows.moved(*window);
     window = std::move(next);
@@ -145,7 +148,6 @@ std::exception_ptr write_staged(HostStage& stage, RoundMover& mover,
                                 const MoveBytes& read, const MoveBytes& write,
                                 const std::exception_ptr& earlier) {
   Windows windows(stage, mover, earlier);
-  std::future<void> share;  // of the window before
   while (std::optional<Window> window = windows.take()) {
     if (!window->filled) {
       windows.attempt([&] { read(windows.share_of(*window, stage.ranks())); });
@@ -153,12 +155,11 @@ std::exception_ptr write_staged(HostStage& stage, RoundMover& mover,
     }
     windows.copy(*window, Direction::kIntoWindow);
     windows.moved(*window);
-    if (share.valid()) windows.attempt([&] { share.get(); });
-    if (share.valid()) share.wait();
+    windows.end();
     windows.synchronize();  // the window is complete; the one before it is in the file
-    windows.begin(share, write, *window, stage.ranks());
+    windows.begin(write, *window, stage.ranks());
   }
-  if (share.valid()) windows.attempt([&] { share.get(); });
+  windows.end();
   return windows.failure();
 }
 

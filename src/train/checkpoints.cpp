@@ -64,11 +64,6 @@ void require_file(const std::string& path) {
                 path);
 }
 
-bool is_in_folder(const std::string& path, const std::string& folder) {
-  std::error_code error;
-  return std::filesystem::equivalent(io::folder_of(path), folder, error);
-}
-
 }  // namespace
 
 /// One checkpoint under way: every rank fills its part of the file, all agree that they have,
@@ -279,7 +274,7 @@ std::optional<Resumed> Checkpoints<T>::resume(Engine<T>& engine) {
   const std::string& path = config_.checkpoint.resume;
   if (path == "none") return std::nullopt;
   if (path == "auto") return newest(engine);
-  if (!is_in_folder(path, folder_)) {
+  if (!io::is_in_folder(path, folder_)) {
     if (std::optional<Resumed> own = newest(engine)) {
       log_.info("this run has checkpoints of its own, later than checkpoint.resume = '{}'", path);
       return own;
@@ -341,7 +336,7 @@ std::optional<Resumed> Checkpoints<T>::go_back(Engine<T>& engine, std::int64_t s
 /// LATEST first: from then on no kill leads to the others.
 template <class T>
 void Checkpoints<T>::go_on_from(const Resumed& resumed) {
-  if (!is_in_folder(resumed.path, folder_)) return;
+  if (!io::is_in_folder(resumed.path, folder_)) return;
   io::let_latest_name(resumed.path);
   if (resumed.named) io::set_newer_checkpoints_aside(folder_, resumed.info.step, log_);
 }

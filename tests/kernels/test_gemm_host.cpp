@@ -102,29 +102,30 @@ template <class T>
 class PackedGemm : public testing::Test {};
 TYPED_TEST_SUITE(PackedGemm, AllTypes);
 
+/// \param multiply  called with each product and a workspace
+template <class Types, class Multiply>
+void expect_packed_products(const Multiply& multiply) {
+  using A = typename Types::Left;
+  using B = typename Types::Right;
+  using C = typename Types::Result;
+  kernels::packed::Workspace<kernels::packed::MethodOf<A, B, C>> workspace;
+  expect_products<A, B, C>([&](const auto& product) { multiply(product, workspace); });
+}
+
 TYPED_TEST(PackedGemm, EqualsPlainLoops) {
-  using A = typename TypeParam::Left;
-  using B = typename TypeParam::Right;
-  using C = typename TypeParam::Result;
-  namespace packed = kernels::packed;
-  packed::Workspace<packed::MethodOf<A, B, C>> workspace;
-  expect_products<A, B, C>(
-      [&](const auto& product) { packed::multiply(product, workspace); });
+  expect_packed_products<TypeParam>([](const auto& product, auto& workspace) {
+    kernels::packed::multiply(product, workspace);
+  });
 }
 
 // What is fetched for it changes nothing; a group of experts may hold one without tokens.
 TYPED_TEST(PackedGemm, EqualsPlainLoopsWhateverFollows) {
-  using A = typename TypeParam::Left;
-  using B = typename TypeParam::Right;
-  using C = typename TypeParam::Result;
-  namespace packed = kernels::packed;
-  packed::Workspace<packed::MethodOf<A, B, C>> workspace;
   bool over_nothing = false;
-  expect_products<A, B, C>([&](const auto& product) {
+  expect_packed_products<TypeParam>([&](const auto& product, auto& workspace) {
     auto following = product;
     if (over_nothing) following.k = 0;
     over_nothing = !over_nothing;
-    packed::multiply(product, workspace, &following);
+    kernels::packed::multiply(product, workspace, &following);
   });
 }
 

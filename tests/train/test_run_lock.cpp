@@ -20,6 +20,7 @@
 
 #include "pleat/base/error.hpp"
 #include "pleat/train/run_lock.hpp"
+#include "support/as_nobody.hpp"
 
 namespace {
 int refuse_locks_with = 0;  ///< errno of a file system without locks; 0: has them
@@ -143,13 +144,8 @@ TEST_F(RunLockTest, OneWhoMayOnlyReadTheFileIsRefusedToo) {
   fs::permissions(folder_, fs::perms::all);
   fs::permissions(folder_ + "/.lock",
                   fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read);
-  constexpr uid_t kNobody = 65534;
-  const uid_t user = geteuid();
-  if (user == 0) {
-    ASSERT_EQ(seteuid(kNobody), 0);
-  }
+  const test::AsNobody other_user;
   const std::string message = refusal();
-  ASSERT_EQ(seteuid(user), 0);
   EXPECT_THAT(message, HasSubstr("process " + std::to_string(holder.process()) + ","));
 }
 

@@ -13,6 +13,8 @@ namespace pleat::io {
 
 /// \brief The folder part of a path, "." where there is none.
 std::string folder_of(const std::string& path);
+/// \brief Whether the folder part of a path is that folder, by whatever names.
+bool is_in_folder(const std::string& path, const std::string& folder);
 
 /// \brief Why no file can be made in a folder; no error where one can. It tries: permission
 /// bits alone do not tell of a read-only or full file system.
