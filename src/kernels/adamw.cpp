@@ -2,6 +2,7 @@
 #include "pleat/kernels/adamw.hpp"
 
 #include <cmath>
+#include <type_traits>
 
 #include "rows.hpp"
 
@@ -11,12 +12,16 @@ using detail::check_extents;
 using detail::Index;
 using detail::RowTeam;
 
-template <class T>
-void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
-                  const DeviceView<const double, 0>& gradient_scale,
-                  const DeviceView<const T, 1>& gradient_N, const DeviceView<T, 1>& m_N,
-                  const DeviceView<T, 1>& v_N, const DeviceView<T, 1>& w_N) {
-  constexpr const char* kLabel = "pleat::kernels::adamw_update";
+namespace {
+
+constexpr const char* kLabel = "pleat::kernels::adamw_update";
+
+/// \param rounded  N elements, unless it has the type of the weights
+template <class T, class Rounded>
+void update(const ExecSpace& exec, const AdamWOptions& options,
+            const DeviceView<const double, 0>& gradient_scale,
+            const DeviceView<const T, 1>& gradient_N, const DeviceView<T, 1>& m_N,
+            const DeviceView<T, 1>& v_N, const DeviceView<T, 1>& w_N, Rounded* rounded) {
   constexpr Index kBlock = 4096;
   const Index count = w_N.extent(0);
   check_extents(kLabel, "gradient_N", gradient_N, count);
@@ -51,9 +56,33 @@ void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
           const T v_i = beta2 * v[i] + rest2 * g * g;
           m[i] = m_i;
           v[i] = v_i;
-          w[i] -= decay * w[i] + rate * m_i / (Kokkos::sqrt(v_i) * root + eps);
+          const T w_i =
+              w[i] - (decay * w[i] + rate * m_i / (Kokkos::sqrt(v_i) * root + eps));
+          w[i] = w_i;
+          if constexpr (!std::is_same_v<T, Rounded>) rounded[first + i] = Rounded(w_i);
         });
       });
+}
+
+}  // namespace
+
+template <class T>
+void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
+                  const DeviceView<const double, 0>& gradient_scale,
+                  const DeviceView<const T, 1>& gradient_N, const DeviceView<T, 1>& m_N,
+                  const DeviceView<T, 1>& v_N, const DeviceView<T, 1>& w_N) {
+  update<T, T>(exec, options, gradient_scale, gradient_N, m_N, v_N, w_N, nullptr);
+}
+
+template <class T, class Narrow>
+void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
+                  const DeviceView<const double, 0>& gradient_scale,
+                  const DeviceView<const T, 1>& gradient_N, const DeviceView<T, 1>& m_N,
+                  const DeviceView<T, 1>& v_N, const DeviceView<T, 1>& w_N,
+                  const DeviceView<Narrow, 1>& rounded_N) {
+  check_extents(kLabel, "rounded_N", rounded_N, w_N.extent(0));
+  update<T, Narrow>(exec, options, gradient_scale, gradient_N, m_N, v_N, w_N,
+                    rounded_N.data());
 }
 
 void clip_factor(const ExecSpace& exec, double clip,
@@ -80,5 +109,9 @@ void clip_factor(const ExecSpace& exec, double clip,
 PLEAT_INSTANTIATE_ADAMW(float)
 PLEAT_INSTANTIATE_ADAMW(double)
 #undef PLEAT_INSTANTIATE_ADAMW
+template void adamw_update<float, Bf16>(
+    const ExecSpace&, const AdamWOptions&, const DeviceView<const double, 0>&,
+    const DeviceView<const float, 1>&, const DeviceView<float, 1>&,
+    const DeviceView<float, 1>&, const DeviceView<float, 1>&, const DeviceView<Bf16, 1>&);
 
 }  // namespace pleat::kernels

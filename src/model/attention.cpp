@@ -122,13 +122,13 @@ void attention_backward(const Context& context, const AttentionSetup<T>& setup,
     kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dy_UD, weights.out_DO,
                      0, do_UO);
     kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dy_UD, known.o_UO,
-                     1, gradients.out_DO);
+                                  context.gradient_beta(), gradients.out_DO);
     heads_backward<T>(context, setup, batch, weights, known, do_UO, gradients, dqkv_UQ);
   }
   const auto dnormed_TD = context.scratch.take<T>(batch.tokens(), part.hidden);
   const auto normed_UD = gather_rows<T>(context, known.normed_TD, context.scratch);
   kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dqkv_UQ, normed_UD,
-                   1, gradients.qkv_QD);
+                                context.gradient_beta(), gradients.qkv_QD);
   {
     const RowSum<T> sum(context, 0, dnormed_TD);
     kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dqkv_UQ,

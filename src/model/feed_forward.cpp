@@ -67,10 +67,10 @@ void feed_forward_backward(const Context& context, const FeedForwardTensors<T>& 
                               dh_UF, {});
   const auto& dgate_up_U2F = known.gate_up_U2F;
   const auto& h_UF = dh_UF;
-  kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dy_UD, h_UF, 1,
-                   gradients.w2_DF);
-  kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dgate_up_U2F, x_UD,
-                   1, gradients.w13_2FD);
+  kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dy_UD, h_UF,
+                                context.gradient_beta(), gradients.w2_DF);
+  kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dgate_up_U2F,
+                                x_UD, context.gradient_beta(), gradients.w13_2FD);
   const RowSum<T> sum(context, beta, dx_TD);
   kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dgate_up_U2F,
                    weights.w13_2FD, sum.beta(), sum.target_UD());

@@ -151,7 +151,8 @@ void head_forward_backward(const Context& context, const MicroBatch& batch,
     kernels::gemm<T>(context.exec, Transpose::kNo, Transpose::kNo, 1, dlogits_CV, head_VD, 0,
                      rows(sum.target_UD(), first, count));
     kernels::gemm<T, Gradient<T>>(context.exec, Transpose::kYes, Transpose::kNo, 1, dlogits_CV,
-                                  rows(x_UD, first, count), 1, dhead_VD);
+                                  rows(x_UD, first, count),
+                                  first == 0 ? context.gradient_beta() : 1, dhead_VD);
   });
   sum.finish();
 }

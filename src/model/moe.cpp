@@ -262,8 +262,8 @@ void project_down_backward(const Context& context, const BlockTensors<T>& weight
   // In place: gate_up becomes its gradient, dh becomes h.
   kernels::swiglu_backward<T>(context.exec, gate_up_R2F, activations.weight_R, dh_RF,
                               gate_up_R2F, dh_RF, dweight_R);
-  kernels::grouped_gemm_weights<T>(context.exec, 1, dy_RD, dh_RF, 1, gradients.w2_EDF,
-                                   record.offsets());
+  kernels::grouped_gemm_weights<T>(context.exec, 1, dy_RD, dh_RF, context.gradient_beta(),
+                                   gradients.w2_EDF, record.offsets());
 }
 
 /// dx_TD (overwritten) and dweight_TK through the routed experts. `shared`, the way back of a
@@ -299,8 +299,9 @@ void routed_backward(const Context& context, const Dispatcher<T>& dispatcher,
   }
   {
     const PhaseScope phase(context.times, Phase::kExperts);
-    kernels::grouped_gemm_weights<T>(context.exec, 1, gate_up_R2F, row_RD, 1,
-                                     gradients.w13_E2FD, record.offsets());
+    kernels::grouped_gemm_weights<T>(context.exec, 1, gate_up_R2F, row_RD,
+                                     context.gradient_beta(), gradients.w13_E2FD,
+                                     record.offsets());
     kernels::grouped_gemm_rows<T>(context.exec, Transpose::kNo, 1, gate_up_R2F,
                                   weights.w13_E2FD, 0, row_RD, record.offsets());
   }

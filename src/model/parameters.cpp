@@ -41,11 +41,15 @@ struct Kind {
   Group group = Group::kDense;
   Initialisation initialisation = Initialisation::kNormal;
   bool counted = true;
+  bool overwritten = false;
 };
 
-constexpr Kind kReplicatedMatrix{Group::kReplicated, Initialisation::kNormal, true};
-constexpr Kind kReplicatedOnes{Group::kReplicated, Initialisation::kOnes, true};
-constexpr Kind kExpertMatrix{Group::kExpert, Initialisation::kNormal, true};
+/// Of a projection, whose gradient is one product, times Context::gradient_beta() before.
+constexpr Kind kProjection{.overwritten = true};
+constexpr Kind kExpertProjection{.group = Group::kExpert, .overwritten = true};
+constexpr Kind kReplicatedMatrix{.group = Group::kReplicated};
+constexpr Kind kReplicatedOnes{.group = Group::kReplicated,
+                               .initialisation = Initialisation::kOnes};
 
 /// The given rows and columns of a matrix.
 ParameterSpec matrix(std::string name, std::int64_t rows, std::int64_t columns,
@@ -56,7 +60,8 @@ ParameterSpec matrix(std::string name, std::int64_t rows, std::int64_t columns,
           .initialisation = kind.initialisation,
           .local_shape = Shape{row.count, column.count},
           .local_offset = Shape{row.first, column.first},
-          .counted = kind.counted};
+          .counted = kind.counted,
+          .overwritten = kind.overwritten};
 }
 
 Slice all(std::int64_t count) { return {0, count}; }
@@ -104,11 +109,12 @@ void add_attention(const Placement& p, const Names& names, std::int64_t unit,
   const Slice kv_rows = head_rows(p.kv_heads, config.head_dim);
   const Slice hidden = all(config.hidden);
   const bool first_copy = p.kv_replica == 0;
-  const Kind kv_kind{.counted = first_copy};
+  const Kind kv_kind{.counted = first_copy, .overwritten = true};
   add(p, unit, {norm_weight(names.prefix + "input_layernorm.weight", config.hidden)},
       layout);
   add(p, unit,
-      {matrix(self + "q_proj.weight", config.q_size(), config.hidden, q_rows, hidden),
+      {matrix(self + "q_proj.weight", config.q_size(), config.hidden, q_rows, hidden,
+              kProjection),
        matrix(self + "k_proj.weight", kv, config.hidden, kv_rows, hidden, kv_kind),
        matrix(self + "v_proj.weight", kv, config.hidden, kv_rows, hidden, kv_kind)},
       layout);
@@ -126,7 +132,8 @@ void add_attention(const Placement& p, const Names& names, std::int64_t unit,
     add(p, unit, {norm_weight(self + "k_norm.weight", config.head_dim)}, layout);
   }
   add(p, unit,
-      {matrix(self + "o_proj.weight", config.hidden, config.q_size(), hidden, q_rows)},
+      {matrix(self + "o_proj.weight", config.hidden, config.q_size(), hidden, q_rows,
+              kProjection)},
       layout);
 }
 
@@ -136,10 +143,11 @@ void add_feed_forward(const Placement& p, const std::string& prefix, std::int64_
                       const Slice& slice, std::int64_t unit, ParameterLayout& layout) {
   const std::int64_t hidden = p.whole.hidden;
   add(p, unit,
-      {matrix(prefix + "gate_proj.weight", ffn, hidden, slice, all(hidden)),
-       matrix(prefix + "up_proj.weight", ffn, hidden, slice, all(hidden))},
+      {matrix(prefix + "gate_proj.weight", ffn, hidden, slice, all(hidden), kProjection),
+       matrix(prefix + "up_proj.weight", ffn, hidden, slice, all(hidden), kProjection)},
       layout);
-  add(p, unit, {matrix(prefix + "down_proj.weight", hidden, ffn, all(hidden), slice)},
+  add(p, unit,
+      {matrix(prefix + "down_proj.weight", hidden, ffn, all(hidden), slice, kProjection)},
       layout);
 }
 
@@ -152,10 +160,10 @@ void add_experts(const Placement& p, const Names& names, std::int64_t unit,
   for (std::int64_t e = p.experts.first; e < p.experts.end(); ++e) {
     for (const std::string& projection : {names.gate, names.up}) {
       gate_up.push_back(matrix(expert_name(names, e, projection), ffn, hidden,
-                               p.expert_ffn, all(hidden), kExpertMatrix));
+                               p.expert_ffn, all(hidden), kExpertProjection));
     }
     down.push_back(matrix(expert_name(names, e, names.down), hidden, ffn, all(hidden),
-                          p.expert_ffn, kExpertMatrix));
+                          p.expert_ffn, kExpertProjection));
   }
   add(p, unit, std::move(gate_up), layout);
   add(p, unit, std::move(down), layout);
@@ -289,7 +297,8 @@ std::shared_ptr<const ParameterLayout> parameter_layout(const Placement& p) {
     add(p, head_unit(config), {norm_weight("model.norm.weight", config.hidden)}, *layout);
     if (!config.tied) {
       add(p, head_unit(config),
-          {matrix("lm_head.weight", config.vocab, config.hidden, p.vocab, hidden)},
+          {matrix("lm_head.weight", config.vocab, config.hidden, p.vocab, hidden,
+                  kProjection)},
           *layout);
     }
   }

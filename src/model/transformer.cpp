@@ -23,6 +23,10 @@ bool finite(const ExecSpace& exec, const DeviceView<T, 2>& x_TD) {
   return !kernels::has_non_finite<T>(exec, DeviceView<const T, 1>(x_TD.data(), x_TD.size()));
 }
 
+bool is_first_backward(const UnitHooks& hooks, std::int64_t unit) {
+  return hooks.is_first_backward && hooks.is_first_backward(unit);
+}
+
 void call(const std::function<void(std::int64_t)>& hook, std::int64_t unit) {
   if (hook) hook(unit);
 }
@@ -199,7 +203,10 @@ void Transformer<T>::forward(const ExecSpace& exec, Flight<T>& flight,
   if (placement_.whole.tied) call(step.hooks.before, embedding_unit());
   call(step.hooks.before, head);
   if (with_gradient) {
-    form_loss_and_gradient(kept, flight, step);
+    Context first = kept;
+    // A tied matrix is cleared: its gradient has two sources.
+    first.first_backward = !placement_.whole.tied && is_first_backward(step.hooks, head);
+    form_loss_and_gradient(first, flight, step);
     call(step.hooks.after_backward, head);
   } else {
     form_loss(kept, flight, step);
@@ -223,6 +230,7 @@ void Transformer<T>::backward_layer(const ExecSpace& exec, Flight<T>& flight,
                      flight.block_input_TD[index], activations, nullptr, y_TD);
     known.recompute = Recompute::kNone;
   }
+  known.first_backward = is_first_backward(step.hooks, layer_unit(layer));
   block_backward<T>(known, setup(), layer, flight.batch, step.weights.blocks[l], activations,
                     flight.scales.router, step.gradients.blocks[l], dx_TD);
 }

@@ -95,7 +95,7 @@ void Engine<T>::initialise() {
                                piece.in_box.begin, weights_N);
   }
   exec_.fence("pleat::train::Engine::initialise");
-  store_.gather_weights();
+  store_.publish_weights();
 }
 
 /// With scope global_batch a round's gradient is that of its tokens with the loads so far: of
@@ -204,10 +204,16 @@ void Engine<T>::update_router_bias() {
           shard, {parameter.offset, parameter.offset + parameter.local_count()});
       if (common.size() <= 0) continue;
       const std::int64_t layer = layout.buckets()[b].unit - 1;
-      const DeviceView<Master<T>, 1> bias_N(
-          store_.weight_shard(b).data() + (common.begin - shard.begin), common.size());
+      const std::int64_t in_shard = common.begin - shard.begin;
+      const DeviceView<Master<T>, 1> bias_N(store_.weight_shard(b).data() + in_shard,
+                                            common.size());
       move_bias<Master<T>>(exec_, config_.model.moe.bias_update_rate, sums_.layer(layer).counts_E,
                    common.begin - parameter.offset, bias_N);
+      if constexpr (ParameterStore<T>::kHasMasters) {
+        kernels::convert<Master<T>, T>(
+            exec_, bias_N,
+            DeviceView<T, 1>(store_.model_shard(b).data() + in_shard, common.size()));
+      }
     }
   }
 }

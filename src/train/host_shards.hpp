@@ -72,7 +72,7 @@ void read_shards(io::CheckpointLoader& loader, std::span<const io::TensorGroup> 
   }
   loader.read();
   for (const HostShards<T>& group : shards) group.copy_to_device();
-  engine.store().gather_weights();
+  engine.store().publish_weights();
 }
 
 }  // namespace pleat::train

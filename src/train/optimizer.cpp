@@ -84,11 +84,16 @@ void Optimizer<T>::update(const ExecSpace& exec, std::int64_t step, double learn
         .step = step};
     const tensor::Range moments{store.shard_begin(run.bucket) + run.in_shard.begin,
                                 store.shard_begin(run.bucket) + run.in_shard.end};
-    kernels::adamw_update<M>(exec, options, clip_scale_,
-                             part<M>(store.gradient_shard(run.bucket), run.in_shard),
-                             part<M>(first_moment_N_, moments),
-                             part<M>(second_moment_N_, moments),
-                             part<M>(store.weight_shard(run.bucket), run.in_shard));
+    const auto gradient_N = part<M>(store.gradient_shard(run.bucket), run.in_shard);
+    const auto m_N = part<M>(first_moment_N_, moments);
+    const auto v_N = part<M>(second_moment_N_, moments);
+    const auto w_N = part<M>(store.weight_shard(run.bucket), run.in_shard);
+    if constexpr (ParameterStore<T>::kHasMasters) {
+      kernels::adamw_update<M, T>(exec, options, clip_scale_, gradient_N, m_N, v_N, w_N,
+                                  part<T>(store.model_shard(run.bucket), run.in_shard));
+    } else {
+      kernels::adamw_update<M>(exec, options, clip_scale_, gradient_N, m_N, v_N, w_N);
+    }
   }
 }
 

@@ -87,7 +87,9 @@ ParameterStore<T>::ParameterStore(const model::Placement& placement, const comm:
   if (sharding_ == plan::Sharding::kParameters) {
     hooks_.before = [this](std::int64_t unit) { before(unit); };
   }
+  hooks_.is_first_backward = [this](std::int64_t unit) { return is_first_backward(unit); };
   hooks_.after_backward = [this](std::int64_t unit) { after_backward(unit); };
+  find_cleared();
 }
 
 /// The views of a unit in the resident buffers, in which element `begin` of the layout, were it
@@ -189,7 +191,6 @@ DeviceView<U, 1> ParameterStore<T>::shard(
   return units[static_cast<std::size_t>(b.unit)].part(shard_range(bucket));
 }
 
-/// What the model computes with.
 template <class T>
 DeviceView<T, 1> ParameterStore<T>::model_shard(std::size_t bucket) const {
   return shard<T>(bucket, weight_shards_N_, unit_weights_);
@@ -233,11 +234,46 @@ std::vector<ShardPiece> ParameterStore<T>::shard_pieces() const {
   return pieces;
 }
 
+/// What lies between the overwritten gradients, padding included. With sharded parameters all
+/// of it: layers of different kinds share one place.
+template <class T>
+void ParameterStore<T>::find_cleared() {
+  const auto all = static_cast<std::int64_t>(resident_gradients_N_.size());
+  if (sharding_ == plan::Sharding::kParameters) {
+    cleared_ = {{0, all}};
+    return;
+  }
+  std::vector<Range> overwritten;
+  for (const tensor::ParameterSpec& parameter : layout_->parameters()) {
+    if (!parameter.overwritten) continue;
+    overwritten.push_back({parameter.offset, parameter.offset + parameter.local_count()});
+  }
+  std::sort(overwritten.begin(), overwritten.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::int64_t begin = 0;
+  for (const Range& range : overwritten) {
+    if (range.begin > begin) cleared_.push_back({begin, range.begin});
+    begin = range.end;
+  }
+  if (all > begin) cleared_.push_back({begin, all});
+}
+
 template <class T>
 void ParameterStore<T>::begin_step(const ExecSpace& exec, std::int64_t backwards) {
-  fill_tensor(exec, resident_gradients_N_, G(0));
+  for (const Range& range : cleared_) {
+    fill_tensor(exec,
+                DeviceView<G, 1>(resident_gradients_N_.data() + range.begin, range.size()),
+                G(0));
+  }
   if (gradient_shards_N_.size() > 0) fill_tensor(exec, gradient_shards_N_, G(0));
+  backwards_ = backwards;
   std::fill(backwards_left_.begin(), backwards_left_.end(), backwards);
+}
+
+/// A sharded layer finds its gradients zero before each pass.
+template <class T>
+bool ParameterStore<T>::is_first_backward(std::int64_t unit) const {
+  return is_sharded(unit) || backwards_left_[static_cast<std::size_t>(unit)] == backwards_;
 }
 
 /// Gathers a sharded layer into the working buffer.
@@ -339,21 +375,9 @@ void ParameterStore<T>::finish_reduction() {
   while (!reductions_.empty()) finish_first_reduction();
 }
 
-/// The model's shards from the optimizer's.
-template <class T>
-void ParameterStore<T>::round_masters() {
-  if constexpr (kHasMasters) {
-    const ExecSpace exec;
-    for (std::size_t b = 0; b < layout_->buckets().size(); ++b) {
-      kernels::convert<M, T>(exec, weight_shard(b), model_shard(b));
-    }
-  }
-}
-
 template <class T>
 void ParameterStore<T>::gather_weights() {
   working_unit_ = -1;
-  round_masters();
   const auto& buckets = layout_->buckets();
   std::vector<comm::Pending> gathers;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -363,6 +387,17 @@ void ParameterStore<T>::gather_weights() {
                           .start_all_gather(model_shard(b), weights.part(buckets[b].range)));
   }
   for (comm::Pending& pending : gathers) pending.wait();
+}
+
+template <class T>
+void ParameterStore<T>::publish_weights() {
+  if constexpr (kHasMasters) {
+    const ExecSpace exec;
+    for (std::size_t b = 0; b < layout_->buckets().size(); ++b) {
+      kernels::convert<M, T>(exec, weight_shard(b), model_shard(b));
+    }
+  }
+  gather_weights();
 }
 
 template <class T>
@@ -409,7 +444,7 @@ void ParameterStore<T>::set_weights(const tensor::FlatTensors<M>& whole) {
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       copy_tensor(weight_shard(b), whole.part(shard_range(b)));
     }
-    gather_weights();
+    publish_weights();
   } else {
     if (whole.flat().data() == resident_weights_N_.data()) return;
     working_unit_ = -1;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/kernels/adamw.hpp"
 
+#include <limits>
+
 #include "kernels/reference.hpp"
 #include "pleat/base/copy.hpp"
 #include "pleat/base/error.hpp"
@@ -60,6 +62,34 @@ TYPED_TEST(AdamW, SeveralStepsEqualTheFormula) {
       expect_close(to_host(w_N), state.w, tolerance<T>(), "w_N");
     }
   }
+}
+
+TEST(AdamWUpdate, RoundsTheMastersInTheSamePass) {
+  constexpr Index kCount = 4099;
+  const kernels::AdamWOptions options{1.0e-2, 0.9, 0.95, 1.0e-8, 0.1, 1};
+  const auto gradient_N = to_device<float>(random_values(kCount, 1), kCount);
+  const auto state = [](std::uint64_t seed) {
+    return to_device<float>(random_values(kCount, seed), kCount);
+  };
+  const auto zeros = [] { return to_device<float>(Values(kCount), kCount); };
+  const DeviceView<double, 0> scale("scale");
+  const auto alone_N = state(2), master_N = state(2);
+  const DeviceView<Bf16, 1> rounded_N("rounded", kCount);
+  const auto update = [&](double value) {
+    fill_tensor(scale, value);
+    kernels::adamw_update<float, Bf16>(ExecSpace(), options, scale, gradient_N, zeros(),
+                                       zeros(), master_N, rounded_N);
+  };
+  update(0.5);
+  kernels::adamw_update<float>(ExecSpace(), options, scale, gradient_N, zeros(), zeros(),
+                               alone_N);
+  const auto alone = to_host(alone_N), master = to_host(master_N), rounded = to_host(rounded_N);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(master[i], alone[i]);
+    EXPECT_EQ(rounded[i], static_cast<double>(Bf16(master[i])));
+  }
+  update(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(to_host(rounded_N), rounded) << "a refused step changes nothing";
 }
 
 TEST(AdamWUpdate, TheDecayOfFp32WeightsIsNotRoundedAway) {

@@ -28,6 +28,15 @@ void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
                   const DeviceView<const T, 1>& gradient_N, const DeviceView<T, 1>& m_N,
                   const DeviceView<T, 1>& v_N, const DeviceView<T, 1>& w_N);
 
+/// \brief In the same pass, rounded_N = w_N rounded: what the model computes with, where the
+/// optimizer keeps wider masters. Nothing changes it where nothing changes w_N.
+template <class T, class Narrow>
+void adamw_update(const ExecSpace& exec, const AdamWOptions& options,
+                  const DeviceView<const double, 0>& gradient_scale,
+                  const DeviceView<const T, 1>& gradient_N, const DeviceView<T, 1>& m_N,
+                  const DeviceView<T, 1>& v_N, const DeviceView<T, 1>& w_N,
+                  const DeviceView<Narrow, 1>& rounded_N);
+
 /// \brief scale() = min(1, clip / (sqrt(sum_of_squares) + 1e-6)), 1 when clip is 0, not
 /// finite when the norm is not;
 /// norm() = sqrt(sum_of_squares).

@@ -44,7 +44,8 @@ void attention_forward(const Context& context, const AttentionSetup<T>& setup,
                        const BlockTensors<T>& weights, const DeviceView<T, 2>& x_TD,
                        AttentionActivations<T>& activations, const DeviceView<T, 2>& y_TD);
 
-/// \brief dx_TD holds the gradient of y_TD on entry, of x_TD on return; gradients accumulate.
+/// \brief dx_TD holds the gradient of y_TD on entry, of x_TD on return; gradients accumulate,
+/// those of matrices times Context::gradient_beta() before.
 /// Collective over cp*tp.
 template <class T>
 void attention_backward(const Context& context, const AttentionSetup<T>& setup,

@@ -41,7 +41,8 @@ void block_forward(const Context& context, const BlockSetup<T>& setup, std::int6
                    const DeviceView<T, 2>& x_TD, BlockActivations<T>& activations,
                    const LayerSums* sums, const DeviceView<T, 2>& y_TD);
 
-/// \brief dx_TD holds the gradient of y_TD on entry, of x_TD on return; gradients accumulate.
+/// \brief dx_TD holds the gradient of y_TD on entry, of x_TD on return; gradients accumulate,
+/// those of projections times Context::gradient_beta() before.
 template <class T>
 void block_backward(const Context& context, const BlockSetup<T>& setup, std::int64_t layer,
                     const MicroBatch& batch, const BlockTensors<T>& weights,

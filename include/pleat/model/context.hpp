@@ -50,7 +50,12 @@ struct Context {
   Arena& scratch;
   PhaseTimes& times;
   plan::Recompute recompute = plan::Recompute::kNone;
+  /// The first backward pass of a step through this unit of parameters: what its gradients
+  /// hold is of an earlier step where ParameterSpec::overwritten says so.
+  bool first_backward = false;
 
+  /// \brief What an overwritten gradient is multiplied with before this pass adds its share.
+  int gradient_beta() const { return first_backward ? 0 : 1; }
   bool keeps_inner() const { return recompute == plan::Recompute::kNone; }
   /// \brief Where a layer's inner activations go: kept, or computed again later.
   Arena& inner() const { return keeps_inner() ? saved : scratch; }

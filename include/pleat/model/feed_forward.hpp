@@ -25,7 +25,8 @@ void feed_forward(const Context& context, const FeedForwardTensors<T>& weights,
                   const DeviceView<const T, 2>& x_TD, FeedForwardActivations<T>& activations,
                   Accumulator<T> beta, const DeviceView<T, 2>& y_TD);
 
-/// \brief dx_TD = beta dx_TD + gradient for x_TD; gradients accumulate. Collective over tp.
+/// \brief dx_TD = beta dx_TD + gradient for x_TD; gradients accumulate, times
+/// Context::gradient_beta() before. Collective over tp.
 template <class T>
 void feed_forward_backward(const Context& context, const FeedForwardTensors<T>& weights,
                            const DeviceView<const T, 2>& x_TD,

@@ -30,7 +30,8 @@ void head_forward(const Context& context, const MicroBatch& batch, const Vocabul
                   const DeviceView<double, 0>& loss);
 
 /// \brief The same, and the gradients at once, so that each chunk's logits are computed only
-/// once: dx_TD is overwritten, dhead_VD accumulates. Collective over tp.
+/// once: dx_TD is overwritten; dhead_VD accumulates, times Context::gradient_beta() before.
+/// Collective over tp.
 /// \param scale  1 / (valid tokens of the global batch)
 template <class T>
 void head_forward_backward(const Context& context, const MicroBatch& batch,

@@ -49,7 +49,8 @@ void moe_forward(const Context& context, const MoeSetup<T>& setup, const MicroBa
                  MoeActivations<T>& activations, const LayerSums* sums,
                  const DeviceView<T, 2>& y_TD);
 
-/// \brief dx_TD (overwritten) from dy_TD; gradients accumulate.
+/// \brief dx_TD (overwritten) from dy_TD; gradients accumulate, those of experts times
+/// Context::gradient_beta() before.
 /// Collective as moe_forward.
 /// \param router_loss_scale  weight of this micro-batch's router losses in the step's gradient
 template <class T>

@@ -27,11 +27,12 @@ struct LossScales {
   double router = 1.0;         ///< 1 / (micro-batches of the global batch)
 };
 
-/// \brief Called around the work on a unit of parameters (see parameters.hpp); either may be
-/// empty. They make weights present where they are sharded, and start the reduction of
-/// gradients.
+/// \brief Called around the work on a unit of parameters (see parameters.hpp); each may be
+/// empty. They make weights present where they are sharded, say whether its gradients are
+/// those of an earlier step still (without: no), and start the reduction of gradients.
 struct UnitHooks {
   std::function<void(std::int64_t unit)> before;
+  std::function<bool(std::int64_t unit)> is_first_backward;
   std::function<void(std::int64_t unit)> after_backward;
 };
 
@@ -39,7 +40,7 @@ struct UnitHooks {
 template <class T>
 struct StepTensors {
   const ModelTensors<T>& weights;
-  const ModelTensors<Gradient<T>>& gradients;  ///< accumulate
+  const ModelTensors<Gradient<T>>& gradients;  ///< accumulate; see UnitHooks
   const StepSums& sums;              ///< accumulate
   const UnitHooks& hooks;
 };

@@ -46,6 +46,9 @@ struct ParameterSpec {
   bool written =
       true;  ///< by this rank to files: true on exactly one of the ranks with the box
 
+  /// The first backward pass of a step overwrites its gradient, which nothing need clear.
+  bool overwritten = false;
+
   std::int64_t offset = -1;  ///< first element in the flat buffers, set by the layout
   /// Matrices are decayed; norm weights and biases are not.
   bool decayed() const { return global_shape.size() >= 2; }

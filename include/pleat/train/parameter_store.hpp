@@ -11,8 +11,8 @@
 /// layer at a time is gathered (ZeRO-3).
 ///
 /// Where the model computes in a type T that is narrower than the one it is trained in, the
-/// optimizer's weights are masters beside those of the model, which are rounded from them after
-/// each update, shard by shard, before they are gathered. Gradients are summed in Gradient<T>.
+/// optimizer's weights are masters beside those of the model, which each update also writes,
+/// rounded, before they are gathered. Gradients are summed in Gradient<T>.
 
 #include <cstdint>
 #include <deque>
@@ -63,21 +63,26 @@ class ParameterStore {
   std::int64_t shard_begin(std::size_t bucket) const { return shard_begin_[bucket]; }
   /// \brief ... and its weights, as the optimizer moves them, and reduced gradients.
   DeviceView<M, 1> weight_shard(std::size_t bucket) const;
+  /// What the model computes with: with kHasMasters, weight_shard() rounded.
+  DeviceView<T, 1> model_shard(std::size_t bucket) const;
   DeviceView<G, 1> gradient_shard(std::size_t bucket) const;
 
   /// \brief All elements of this rank's shards, padding left out. Over all ranks, those of
   /// `counted` parameters are each element of the model once.
   std::vector<ShardPiece> shard_pieces() const;
 
-  /// \brief Gradients zero; `backwards` backward passes of each unit will follow. Reduction
-  /// of a unit starts when its last one is done, and goes on during those of other units.
+  /// \brief Before `backwards` backward passes of each unit. Gradients become zero, but for
+  /// those that the first pass of their unit overwrites. Reduction of a unit starts when its
+  /// last pass is done, and goes on during those of other units.
   void begin_step(const ExecSpace& exec, std::int64_t backwards);
   /// \brief What the model calls around each unit.
   const model::UnitHooks& hooks() const { return hooks_; }
   /// \brief Completes the reductions: what ExecSpace is given next finds the sums.
   void finish_reduction();
-  /// \brief Weights from the updated shards.
+  /// \brief The model's weights from model_shard() of all ranks.
   void gather_weights();
+  /// \brief The same from weight_shard(), which was set from outside.
+  void publish_weights();
 
   /// \brief Whole tensors of this rank, for files: copies, or the buffer itself.
   tensor::FlatTensors<M> whole_weights();
@@ -91,11 +96,11 @@ class ParameterStore {
   template <class U>
   DeviceView<U, 1> shard(std::size_t bucket, const DeviceView<U, 1>& shards_N,
                          const std::vector<tensor::FlatTensors<U>>& units) const;
-  DeviceView<T, 1> model_shard(std::size_t bucket) const;
-  void round_masters();
   void make_buffers();
   void make_layer_shards();
   void make_unit(std::int64_t unit, std::int64_t begin);
+  void find_cleared();
+  bool is_first_backward(std::int64_t unit) const;
   void before(std::int64_t unit);
   void after_backward(std::int64_t unit);
   void reduce(std::size_t bucket);
@@ -130,7 +135,9 @@ class ParameterStore {
   model::ModelTensors<T> weight_views_;
   model::ModelTensors<G> gradient_views_;
   model::UnitHooks hooks_;
+  std::int64_t backwards_ = 0;                ///< of each unit in a step
   std::vector<std::int64_t> backwards_left_;  ///< by unit
+  std::vector<tensor::Range> cleared_;  ///< of the resident gradients, at the start of a step
 
   struct Reduction {
     comm::Pending pending;
