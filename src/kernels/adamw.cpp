@@ -2,7 +2,6 @@
 #include "pleat/kernels/adamw.hpp"
 
 #include <cmath>
-#include <type_traits>
 
 #include "rows.hpp"
 
@@ -15,6 +14,16 @@ using detail::RowTeam;
 namespace {
 
 constexpr const char* kLabel = "pleat::kernels::adamw_update";
+
+/// \brief Of weights that the model has in the type of the masters: nothing to round. An overload,
+/// since nvcc lets no device lambda capture what it names first inside `if constexpr`.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION void store_rounded(T* /*rounded*/, Index /*i*/, T /*weight*/) {}
+
+template <class T, class Rounded>
+KOKKOS_FORCEINLINE_FUNCTION void store_rounded(Rounded* rounded, Index i, T weight) {
+  rounded[i] = Rounded(weight);
+}
 
 /// \param rounded  N elements, unless it has the type of the weights
 template <class T, class Rounded>
@@ -59,7 +68,7 @@ void update(const ExecSpace& exec, const AdamWOptions& options,
           const T w_i =
               w[i] - (decay * w[i] + rate * m_i / (Kokkos::sqrt(v_i) * root + eps));
           w[i] = w_i;
-          if constexpr (!std::is_same_v<T, Rounded>) rounded[first + i] = Rounded(w_i);
+          store_rounded(rounded, first + i, w_i);
         });
       });
 }
