@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/base/failure.hpp"
 
+#include <cstdio>
 #include <new>
 
 namespace pleat {
@@ -20,6 +21,12 @@ bool tells_of_memory(const std::string& text) {
 
 }  // namespace
 
+IoError unwritable_output() {
+  return {"PL0106",
+          "standard output cannot be written to the end\n"
+          "HINT: the disk or quota that it goes to is probably full."};
+}
+
 Failure describe_failure(const std::exception_ptr& exception) {
   try {
     if (exception) std::rethrow_exception(exception);
@@ -31,6 +38,7 @@ Failure describe_failure(const std::exception_ptr& exception) {
   } catch (const std::exception& error) {
     const std::string text = error.what();
     if (tells_of_memory(text)) return out_of_memory(": " + text);
+    if (std::ferror(stdout) != 0) return {ExitCode::kInputOutput, unwritable_output().what()};
     return {ExitCode::kInternal, "PL0103: unexpected failure: " + text};
   } catch (...) {
     return {ExitCode::kInternal, "PL0103: unexpected failure without a text"};

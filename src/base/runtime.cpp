@@ -17,6 +17,7 @@
 
 #include "pleat/base/device.hpp"
 #include "pleat/base/failure.hpp"
+#include "pleat/base/processor.hpp"
 
 namespace pleat {
 namespace {
@@ -105,6 +106,7 @@ void silence_stderr() {
 
 Runtime::Runtime(int& argc, char**& argv) {
   std::set_terminate(on_terminate);
+  require_instructions(instruction_sets());
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   // A failure of MPI is told as any other. Those of requests go to these two handlers,
@@ -127,9 +129,15 @@ Runtime::~Runtime() {
 MPI_Comm Runtime::world() const { return MPI_COMM_WORLD; }
 
 int Runtime::run(const std::function<int()>& work) const {
-  if (ranks_ > 1) return work();
+  const auto work_and_tell = [&work] {
+    const int code = work();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw unwritable_output();
+    return code;
+  };
+  if (ranks_ > 1) return work_and_tell();
   try {
-    return work();
+    return work_and_tell();
   } catch (...) {
     const Failure failure = current_failure();
     print_failure(failure);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +21,13 @@ struct KernelComparison {
   double b = 0.0;
   double between = 0.0;
 };
+
+/// A result, as far as one can say which: what two reports are paired by.
+using ResultName = std::array<std::string, 4>;
+
+ResultName name_of(const Answer& answer) {
+  return {answer.kernel, answer.output, answer.precision, answer.element};
+}
 
 /// The same result in both reports, and what it is measured by.
 struct AnswerPair {
@@ -42,14 +52,53 @@ std::vector<AnswerPair> common_answers(const Report& a, const Report& b) {
   for (const Answer& x : a.answers) {
     const StoredAnswer* const stored = stored_answer_of(x);
     if (stored == nullptr) continue;
-    const auto y =
-        std::find_if(b.answers.begin(), b.answers.end(), [&](const Answer& other) {
-          return other.kernel == x.kernel && other.output == x.output &&
-                 other.precision == x.precision && other.element == x.element;
-        });
+    const auto y = std::find_if(
+        b.answers.begin(), b.answers.end(),
+        [&](const Answer& other) { return name_of(other) == name_of(x); });
     if (y != b.answers.end()) pairs.push_back({&x, &*y, stored});
   }
   return pairs;
+}
+
+/// What is wrong in one report, whether or not the other has it; empty if nothing is.
+std::string wrong_answers(const char* name, const Report& report) {
+  std::string wrong;
+  for (const Answer& answer : report.answers) {
+    const StoredAnswer* const stored = stored_answer_of(answer);
+    if (stored == nullptr || is_correct(*stored, answer)) continue;
+    wrong += fmt::format(
+        "  WRONG in {}: {}, {}, in {}: {} units in the last place of {}, "
+        "{:.0f} allowed\n",
+        name, answer.kernel, answer.output, answer.precision,
+        ulps_text(told_or_shown(*stored, answer)), answer.element,
+        limit_in_ulps(answer.element));
+  }
+  return wrong;
+}
+
+/// What a report lacks: a stored answer in any precision, or a result that the other has.
+std::string missing_answers(const char* name, const Report& report, const Report& other) {
+  std::set<const StoredAnswer*> found;
+  std::set<ResultName> names;
+  for (const Answer& answer : report.answers) {
+    found.insert(stored_answer_of(answer));
+    names.insert(name_of(answer));
+  }
+  std::size_t missing = 0;
+  std::string first;
+  const auto miss = [&](const std::string& what) {
+    if (missing++ == 0) first = what;
+  };
+  for (const StoredAnswer& stored : stored_answers()) {
+    if (!found.contains(&stored)) miss(fmt::format("{}, {}", stored.kernel, stored.output));
+  }
+  for (const Answer& answer : other.answers) {
+    if (names.contains(name_of(answer)) || !found.contains(stored_answer_of(answer))) continue;
+    miss(fmt::format("{}, {}, in {}", answer.kernel, answer.output, answer.precision));
+  }
+  if (missing == 0) return {};
+  return fmt::format("  MISSING in {}: {} results, the first of them {}\n", name, missing,
+                     first);
 }
 
 std::string facts_comparison(const Report& a, const Report& b) {
@@ -71,7 +120,6 @@ std::string facts_comparison(const Report& a, const Report& b) {
 std::string answers_comparison(const std::vector<AnswerPair>& pairs) {
   std::vector<std::pair<std::string, std::string>> order;
   std::map<std::pair<std::string, std::string>, KernelComparison> kernels;
-  std::string wrong;
   for (const auto& [a, b, stored] : pairs) {
     const std::pair key(a->kernel, a->precision);
     if (!kernels.contains(key)) order.push_back(key);
@@ -80,15 +128,6 @@ std::string answers_comparison(const std::vector<AnswerPair>& pairs) {
     kernel.b = std::max(kernel.b, told_or_shown(*stored, *b));
     kernel.between = std::max(
         kernel.between, difference_in_ulps(*stored, a->element, a->content, b->content));
-    for (const auto& [name, answer] : {std::pair("A", a), std::pair("B", b)}) {
-      if (is_correct(*stored, *answer)) continue;
-      wrong += fmt::format(
-          "  WRONG in {}: {}, {}, in {}: {} units in the last place of {}, "
-          "{:.0f} allowed\n",
-          name, answer->kernel, answer->output, answer->precision,
-          ulps_text(told_or_shown(*stored, *answer)), answer->element,
-          limit_in_ulps(answer->element));
-    }
   }
   std::string text = fmt::format("{:<30} {:>10} {:>10} {:>10}\n",
                                  "units in the last place", "A", "B", "A from B");
@@ -98,7 +137,7 @@ std::string answers_comparison(const std::vector<AnswerPair>& pairs) {
         fmt::format("  {:<20} {:<7} {:>10} {:>10} {:>10}\n", key.first, key.second,
                     ulps_text(kernel.a), ulps_text(kernel.b), ulps_text(kernel.between));
   }
-  return text + wrong;
+  return text;
 }
 
 std::string peaks_comparison(const Report& a, const Report& b) {
@@ -106,7 +145,7 @@ std::string peaks_comparison(const Report& a, const Report& b) {
                                  "measured peaks of a rank", "A", "B", "B / A");
   for (const Peak& peak : a.peaks) {
     const double theirs = peak_of(b.peaks, peak.name);
-    if (theirs == 0.0) continue;
+    if (theirs == 0.0) continue;  // not measured there
     text += fmt::format("  {:<63} {:>16} {:>16} {:>8.2f}\n", peak.name,
                         rate_text(peak.rate, peak.unit), rate_text(theirs, peak.unit),
                         theirs / peak.rate);
@@ -122,7 +161,7 @@ std::string rates_comparison(const char* title, const std::vector<Rate>& a,
   for (const Rate& rate : a) {
     const auto other = std::find_if(b.begin(), b.end(), [&](const Rate& r) {
       return r.name == rate.name && r.precision == rate.precision &&
-             r.shape == rate.shape;
+             r.shape == rate.shape && r.unit == rate.unit;
     });
     if (other == b.end()) continue;
     ++common;
@@ -144,18 +183,16 @@ Comparison compare_reports(const Report& a, const Report& b) {
   PLEAT_REQUIRE(!pairs.empty(), InputError, "PL0961",
                 "the two reports have no result in common that this program knows\n"
                 "HINT: write both with the same version of 'pleat bench --json FILE'.");
-  const bool correct =
-      std::all_of(pairs.begin(), pairs.end(), [](const AnswerPair& pair) {
-        return is_correct(*pair.stored, *pair.a) && is_correct(*pair.stored, *pair.b);
-      });
-  const std::size_t alone = a.answers.size() + b.answers.size() - 2 * pairs.size();
-  std::string text = facts_comparison(a, b) + answers_comparison(pairs);
-  if (alone > 0) text += fmt::format("  ({} results are in one of them alone)\n", alone);
+  const std::string wrong = wrong_answers("A", a) + wrong_answers("B", b);
+  const std::string missing = missing_answers("A", a, b) + missing_answers("B", b, a);
+  std::string text = facts_comparison(a, b) + answers_comparison(pairs) + wrong + missing;
   text += peaks_comparison(a, b) + rates_comparison("kernels", a.kernels, b.kernels) +
           rates_comparison("exchanges", a.exchanges, b.exchanges);
-  text += fmt::format("{}: {} results in common\n", correct ? "CORRECT on both" : "WRONG",
-                      pairs.size());
-  return {std::move(text), correct};
+  const char* verdict = "CORRECT on both";
+  if (!missing.empty()) verdict = "INCOMPLETE";
+  if (!wrong.empty()) verdict = "WRONG";
+  text += fmt::format("{}: {} results in common\n", verdict, pairs.size());
+  return {std::move(text), wrong.empty() && missing.empty()};
 }
 
 }  // namespace pleat::bench

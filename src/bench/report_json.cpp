@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <initializer_list>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -15,6 +22,11 @@ using nlohmann::ordered_json;
 
 constexpr const char* kKind = "pleat bench";
 constexpr int kFormat = 1;
+
+/// What the parser takes and no report holds.
+struct Damaged : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 ordered_json tree_of(const Answer& answer) {
   return {{"kernel", answer.kernel},       {"output", answer.output},
@@ -49,11 +61,36 @@ double number_of(const json& value, double if_null) {
   return value.is_null() ? if_null : value.get<double>();
 }
 
+/// A file from elsewhere may not move the cursor of a terminal.
+std::string text_of(const json& value) {
+  auto text = value.get<std::string>();
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+std::string one_of(const json& value, std::initializer_list<std::string_view> known) {
+  auto text = text_of(value);
+  if (std::find(known.begin(), known.end(), text) == known.end())
+    throw Damaged(fmt::format("'{}' is none of {}", text, fmt::join(known, ", ")));
+  return text;
+}
+
+double positive(const json& value) {
+  const double number = value.get<double>();
+  if (!(number > 0.0 && std::isfinite(number)))
+    throw Damaged(fmt::format("{} where a positive number is expected", number));
+  return number;
+}
+
+std::string unit_of(const json& value) { return one_of(value, {"FLOP/s", "B/s"}); }
+
 void read(const json& tree, Answer& answer) {
-  tree.at("kernel").get_to(answer.kernel);
-  tree.at("output").get_to(answer.output);
-  tree.at("precision").get_to(answer.precision);
-  tree.at("element").get_to(answer.element);
+  answer.kernel = text_of(tree.at("kernel"));
+  answer.output = text_of(tree.at("output"));
+  answer.precision = one_of(tree.at("precision"), {"fp64", "fp32", "bf16"});
+  answer.element = one_of(tree.at("element"), {"fp64", "fp32", "bf16", "int"});
   answer.ulps = number_of(tree.at("ulps"), HUGE_VAL);
   tree.at("limit").get_to(answer.limit);
   const json& content = tree.at("content");
@@ -63,25 +100,25 @@ void read(const json& tree, Answer& answer) {
 }
 
 void read(const json& tree, Peak& peak) {
-  tree.at("name").get_to(peak.name);
-  tree.at("rate").get_to(peak.rate);
-  tree.at("unit").get_to(peak.unit);
+  peak.name = text_of(tree.at("name"));
+  peak.rate = positive(tree.at("rate"));
+  peak.unit = unit_of(tree.at("unit"));
 }
 
 void read(const json& tree, Rate& rate) {
-  tree.at("name").get_to(rate.name);
-  tree.at("precision").get_to(rate.precision);
-  tree.at("shape").get_to(rate.shape);
-  tree.at("seconds").get_to(rate.seconds);
-  tree.at("work").get_to(rate.work);
-  tree.at("unit").get_to(rate.unit);
-  tree.at("peak").get_to(rate.peak);
+  rate.name = text_of(tree.at("name"));
+  rate.precision = text_of(tree.at("precision"));
+  rate.shape = text_of(tree.at("shape"));
+  rate.seconds = positive(tree.at("seconds"));
+  rate.work = positive(tree.at("work"));
+  rate.unit = unit_of(tree.at("unit"));
+  rate.peak = text_of(tree.at("peak"));
   tree.at("share").get_to(rate.share);
 }
 
 void read(const json& tree, Fact& fact) {
-  tree.at("name").get_to(fact.name);
-  tree.at("value").get_to(fact.value);
+  fact.name = text_of(tree.at("name"));
+  fact.value = text_of(tree.at("value"));
 }
 
 template <class Item>
@@ -89,6 +126,25 @@ std::vector<Item> items_of(const json& tree, const char* key) {
   std::vector<Item> items;
   for (const json& item : tree.at(key)) read(item, items.emplace_back());
   return items;
+}
+
+void require_each_once(const std::vector<Answer>& answers) {
+  std::set<std::array<std::string, 4>> names;
+  for (const Answer& x : answers) {
+    if (!names.insert({x.kernel, x.output, x.precision, x.element}).second)
+      throw Damaged(fmt::format("{}, {}, in {} is there twice", x.kernel, x.output,
+                                x.precision));
+  }
+}
+
+Report report_of(const json& tree) {
+  Report report{.machine = items_of<Fact>(tree, "machine"),
+                .answers = items_of<Answer>(tree, "answers"),
+                .peaks = items_of<Peak>(tree, "peaks"),
+                .kernels = items_of<Rate>(tree, "kernels"),
+                .exchanges = items_of<Rate>(tree, "exchanges")};
+  require_each_once(report.answers);
+  return report;
 }
 
 }  // namespace
@@ -113,12 +169,8 @@ Report parse_report(std::string_view text, const std::string& place) {
                 "HINT: 'pleat bench --portability --json FILE' writes one.",
                 place, kFormat);
   try {
-    return {.machine = items_of<Fact>(tree, "machine"),
-            .answers = items_of<Answer>(tree, "answers"),
-            .peaks = items_of<Peak>(tree, "peaks"),
-            .kernels = items_of<Rate>(tree, "kernels"),
-            .exchanges = items_of<Rate>(tree, "exchanges")};
-  } catch (const json::exception& error) {
+    return report_of(tree);
+  } catch (const std::exception& error) {  // of the parser, or Damaged
     PLEAT_FAIL(InputError, "PL0960",
                "{} is a damaged report of 'pleat bench': {}\n"
                "HINT: write it again with 'pleat bench --json FILE'.",

@@ -113,7 +113,7 @@ void add_bench(CLI::App& program, Job& job) {
   CLI::Option* portability = command->add_flag(
       "--portability", options->portability,
       "a page about the machine: every result of every kernel, products and exchanges");
-  command
+  CLI::Option* seconds = command
       ->add_option("--seconds", options->seconds,
                    "to measure for; more where a kernel takes long")
       ->capture_default_str()
@@ -121,7 +121,8 @@ void add_bench(CLI::App& program, Job& job) {
       ->check(CLI::PositiveNumber);
   CLI::Option* json =
       command->add_option("--json", options->json, "file that gets everything, as JSON");
-  command->add_flag("--force", options->force, "overwrites that file");
+  CLI::Option* force =
+      command->add_flag("--force", options->force, "overwrites that file");
   command
       ->add_option("--compare", options->compare,
                    "two such files side by side, instead of measuring")
@@ -129,7 +130,9 @@ void add_bench(CLI::App& program, Job& job) {
       ->type_name("A B")
       ->excludes(deck)
       ->excludes(portability)
-      ->excludes(json);
+      ->excludes(json)
+      ->excludes(force)
+      ->excludes(seconds);
   command->callback([&job, options] {
     job = [options](const Runtime& runtime) {
       return options->compare.empty() ? measure(*options, runtime)

@@ -46,6 +46,9 @@ void require_free_file(const std::string& path, bool force) {
                 "'{}' is a folder, expected the name of a file", path);
   PLEAT_REQUIRE(force || !fs::exists(path), InputError, "PL0920",
                 "'{}' exists\nHINT: --force overwrites it.", path);
+  // A new file takes the place of the old one, also where that is a device or a pipe.
+  PLEAT_REQUIRE(!fs::exists(path) || fs::is_regular_file(fs::symlink_status(path)), InputError,
+                "PL0920", "'{}' is no plain file, expected the name of one", path);
   require_writable_parent(path);
 }
 

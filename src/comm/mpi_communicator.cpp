@@ -109,6 +109,7 @@ class MpiBackend final : public HostBackend {
 
   MPI_Comm handle_;
   int rank_;
+  std::shared_ptr<ScratchPool> pool_ = std::make_shared<ScratchPool>();
 };
 
 Pending MpiBackend::all_reduce(void* data, std::size_t count, Element element,
@@ -168,13 +169,15 @@ Pending MpiBackend::reduce_scatter_bf16(const void* in, void* out, Counts counts
   const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
   const std::vector<std::int64_t> own_P(counts.size(), own);
   const auto operation = std::make_shared<MpiOperation>();
-  operation->scratch.resize(counts.size() * static_cast<std::size_t>(own) * sizeof(Bf16));
+  operation->scratch =
+      pool_->take(counts.size() * static_cast<std::size_t>(own) * sizeof(Bf16));
   start_all_to_all(in, counts, operation->scratch.data(), own_P, mpi_type(Element::kBf16),
                    *operation);
-  return Pending([operation, own, out, members = std::ssize(own_P)] {
+  return Pending([operation, own, out, pool = pool_, members = std::ssize(own_P)] {
     if (!complete(operation)) return;
     const auto* const parts = reinterpret_cast<const Bf16*>(operation->scratch.data());
     add_parts(members, own, parts, static_cast<Bf16*>(out));
+    pool->give_back(std::move(operation->scratch));
   });
 }
 

@@ -29,6 +29,17 @@ IntParts int_parts(std::span<const std::int64_t> counts) {
   return parts;
 }
 
+/// The last one given back: sizes repeat in the order of the layers.
+std::vector<std::byte> ScratchPool::take(std::size_t bytes) {
+  std::vector<std::byte> scratch;
+  if (!free_.empty()) {
+    scratch = std::move(free_.back());
+    free_.pop_back();
+  }
+  if (scratch.size() < bytes) scratch.resize(bytes);
+  return scratch;
+}
+
 namespace {
 
 bool complete_within(MpiOperation& operation, std::chrono::milliseconds patience) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <mpi.h>
@@ -32,6 +33,17 @@ struct MpiOperation {
   IntParts sent;
   IntParts received;
   std::vector<std::byte> scratch;
+};
+
+/// \brief Memory of exchanges that are over, for those to come: a step takes none anew.
+class ScratchPool {
+ public:
+  /// \brief At least that many bytes.
+  std::vector<std::byte> take(std::size_t bytes);
+  void give_back(std::vector<std::byte> scratch) { free_.push_back(std::move(scratch)); }
+
+ private:
+  std::vector<std::vector<std::byte>> free_;
 };
 
 /// \brief Waits for all requests and tells whether they are done. While an exception

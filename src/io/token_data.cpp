@@ -67,6 +67,13 @@ class SampledTokenData final : public TokenData {
   BlendOrder blend_;
 };
 
+/// The thread's sample to read into, for sequences of that length: a step takes no memory.
+RawSample& reused_sample(std::int64_t sequence) {
+  static thread_local RawSample sample(sequence);
+  if (std::ssize(sample.loss_mask_S) != sequence) sample = RawSample(sequence);
+  return sample;
+}
+
 /// A position counts where its mask says so and a real token follows.
 bool carries_loss(const RawSample& sample, std::int64_t position) {
   return position + 1 < sample.length &&
@@ -211,7 +218,7 @@ void SampledTokenData::check_batch(const HostBatch& batch) const {
 
 void SampledTokenData::training_batch(std::int64_t first, const HostBatch& batch) const {
   check_batch(batch);
-  RawSample scratch(sequence_);
+  RawSample& scratch = reused_sample(sequence_);
   for (std::size_t row = 0; row < batch.tokens_BS.extent(0); ++row) {
     const std::int64_t position =
         training_position(first + static_cast<std::int64_t>(row));

@@ -40,11 +40,11 @@ class AllToAllDispatcher : public Dispatcher<T> {
       kernels::pad_permutation(exec, index_TK, padded_rows_, permutation);
       record = padded_record_;
     } else {
-      RowRoutes routes =
-          exchange_.routes(exchange_counts(exec, tokens, permutation.offsets_E1));
+      exchange_counts(exec, tokens, permutation.offsets_E1);
+      exchange_.find_routes(counts_.all_PE, record);
       const auto offsets_L1 = saved.take<std::int64_t>(exchange_.local_experts() + 1);
-      const auto sorted_R = saved.take<std::int64_t>(routes.rows());
-      fill_record(exec, std::move(routes), scratch, offsets_L1, sorted_R, record);
+      const auto sorted_R = saved.take<std::int64_t>(record.rows);
+      fill_record(exec, scratch, offsets_L1, sorted_R, record);
     }
     record.permutation = permutation;
   }
@@ -94,57 +94,51 @@ class AllToAllDispatcher : public Dispatcher<T> {
  private:
   /// Sizes that hold for every micro-batch; only the permutation is missing.
   void make_padded_record() {
-    RowRoutes routes = exchange_.routes(std::vector<std::int64_t>(
-        static_cast<std::size_t>(exchange_.ranks() * experts_), padded_rows_));
+    exchange_.find_routes(
+        std::vector<std::int64_t>(static_cast<std::size_t>(exchange_.ranks() * experts_),
+                                  padded_rows_),
+        padded_record_);
     const DeviceView<std::int64_t, 1> offsets_L1("padded_offsets_L1",
-                                                 routes.offsets_L1.size());
-    const DeviceView<std::int64_t, 1> sorted_R("padded_sorted_R", routes.rows());
+                                                 padded_record_.host_offsets.size());
+    const DeviceView<std::int64_t, 1> sorted_R("padded_sorted_R", padded_record_.rows);
     Arena scratch("padded routes");
     const ExecSpace exec;
-    fill_record(exec, std::move(routes), scratch, offsets_L1, sorted_R, padded_record_);
+    fill_record(exec, scratch, offsets_L1, sorted_R, padded_record_);
     exec.fence("pleat::model::AllToAllDispatcher");
     padded_record_.host_segments.clear();
   }
 
-  /// counts_PE: how many rows each rank has for each expert. One message of E + 1
+  /// all_PE: how many rows each rank has for each expert. One message of E + 1
   /// numbers, the last of which is the number of tokens.
-  std::vector<std::int64_t> exchange_counts(
-      const ExecSpace& exec, std::int64_t tokens,
-      const DeviceView<std::int64_t, 1>& offsets_E1) const {
+  void exchange_counts(const ExecSpace& exec, std::int64_t tokens,
+                       const DeviceView<std::int64_t, 1>& offsets_E1) const {
     const auto ranks = static_cast<std::size_t>(exchange_.ranks());
     const auto experts = static_cast<std::size_t>(experts_);
-    std::vector<std::int64_t> own_E1(experts + 1);
+    auto& [own_E1, all_PE1, all_PE, tokens_P] = counts_;
+    own_E1.resize(experts + 1);
+    all_PE1.resize(ranks * own_E1.size());
     const HostView<std::int64_t, 1> own(own_E1.data(), own_E1.size());
     copy_tensor(exec, own, offsets_E1);
     exec.fence("pleat::model::AllToAllDispatcher::plan");
     for (std::size_t e = 0; e < experts; ++e) own_E1[e] = own_E1[e + 1] - own_E1[e];
     own_E1[experts] = tokens;
-    std::vector<std::int64_t> all_PE1(ranks * own_E1.size());
     group_.all_gather(own, HostView<std::int64_t, 1>(all_PE1.data(), all_PE1.size()));
-
-    std::vector<std::int64_t> counts_PE, tokens_P;
-    counts_PE.reserve(ranks * experts);
+    all_PE.clear();
+    tokens_P.clear();
     for (std::size_t p = 0; p < ranks; ++p) {
       const auto first = all_PE1.begin() + static_cast<std::ptrdiff_t>(p * (experts + 1));
       const auto last = first + static_cast<std::ptrdiff_t>(experts);
-      counts_PE.insert(counts_PE.end(), first, last);
+      all_PE.insert(all_PE.end(), first, last);
       tokens_P.push_back(*last);
     }
     detail::require_same_tokens(tokens_P);
-    return counts_PE;
   }
 
   /// The record keeps what the device copies from, so that the host need not wait.
-  void fill_record(const ExecSpace& exec, RowRoutes routes, Arena& scratch,
+  void fill_record(const ExecSpace& exec, Arena& scratch,
                    const DeviceView<std::int64_t, 1>& offsets_L1,
                    const DeviceView<std::int64_t, 1>& sorted_R,
                    DispatchRecord& record) const {
-    record.rows = routes.rows();
-    record.host_offsets = std::move(routes.offsets_L1);
-    record.host_segments = std::move(routes.segments_S3);
-    record.sent_rows = std::move(routes.sent_rows);
-    record.received_rows = std::move(routes.received_rows);
-    record.gathered_rows = std::move(routes.gathered_rows);
     record.offsets_L1 = offsets_L1;
     record.sorted_R = sorted_R;
     const ArenaScope scope(scratch);
@@ -157,11 +151,17 @@ class AllToAllDispatcher : public Dispatcher<T> {
     kernels::place_segments(exec, segments_S3, sorted_R);
   }
 
+  /// Lists of exchange_counts(), whose memory serves every micro-batch.
+  struct Counts {
+    std::vector<std::int64_t> own_E1, all_PE1, all_PE, tokens_P;
+  };
+
   comm::Communicator& group_;
   RowExchange exchange_;
   std::int64_t experts_;
   std::int64_t padded_rows_;
   DispatchRecord padded_record_;
+  mutable Counts counts_;
 };
 
 }  // namespace

@@ -45,7 +45,8 @@ RowExchange::RowExchange(std::int64_t experts, const comm::Grid& grid)
                expert_ranks_);
 }
 
-RowRoutes RowExchange::routes(const Counts& counts_PE) const {
+void RowExchange::find_routes(std::span<const std::int64_t> counts_PE,
+                              DispatchRecord& record) const {
   // Rows of a source for the experts that are `other`s on the expert axis, or for one of
   // ours.
   const auto count = [&](std::int64_t source, std::int64_t expert) {
@@ -58,22 +59,26 @@ RowRoutes RowExchange::routes(const Counts& counts_PE) const {
   };
   const std::int64_t first = expert_rank_ * local_;
   const std::int64_t self = expert_rank_ * shards_ + shard_;
-  RowRoutes routes;
+  for (Counts* list : {&record.sent_rows, &record.received_rows, &record.host_offsets,
+                       &record.host_segments, &record.gathered_rows}) {
+    list->clear();
+  }
   for (std::int64_t q = 0; q < expert_ranks_; ++q) {
-    routes.sent_rows.push_back(rows_for(self, q));
-    routes.received_rows.push_back(rows_for(q * shards_ + shard_, expert_rank_));
+    record.sent_rows.push_back(rows_for(self, q));
+    record.received_rows.push_back(rows_for(q * shards_ + shard_, expert_rank_));
   }
   // to_PL: where the rows of each source begin among those of each expert.
-  Counts to_PL(static_cast<std::size_t>(segments()));
+  to_PL_.resize(static_cast<std::size_t>(segments()));
   std::int64_t row = 0;
   for (std::int64_t l = 0; l < local_; ++l) {
-    routes.offsets_L1.push_back(row);
+    record.host_offsets.push_back(row);
     for (std::int64_t p = 0; p < ranks(); ++p) {
-      to_PL[static_cast<std::size_t>(p * local_ + l)] = row;
+      to_PL_[static_cast<std::size_t>(p * local_ + l)] = row;
       row += count(p, first + l);
     }
   }
-  routes.offsets_L1.push_back(row);
+  record.host_offsets.push_back(row);
+  record.rows = row;
   std::int64_t from = 0;
   for (std::int64_t f = 0; f < shards_; ++f) {
     const std::int64_t before = from;
@@ -81,15 +86,14 @@ RowRoutes RowExchange::routes(const Counts& counts_PE) const {
       for (std::int64_t l = 0; l < local_; ++l) {
         const std::int64_t p = q * shards_ + f;
         const std::int64_t rows = count(p, first + l);
-        routes.segments_S3.insert(
-            routes.segments_S3.end(),
-            {from, to_PL[static_cast<std::size_t>(p * local_ + l)], rows});
+        record.host_segments.insert(
+            record.host_segments.end(),
+            {from, to_PL_[static_cast<std::size_t>(p * local_ + l)], rows});
         from += rows;
       }
     }
-    routes.gathered_rows.push_back(from - before);
+    record.gathered_rows.push_back(from - before);
   }
-  return routes;
 }
 
 template <class U>

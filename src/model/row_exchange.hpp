@@ -10,20 +10,12 @@
 /// rows that it receives, R rows at its experts, D elements of a row.
 
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "rank_dispatchers.hpp"
 
 namespace pleat::model {
-
-/// \brief Where the rows of a layer go, from the counts of all ranks.
-struct RowRoutes {
-  std::vector<std::int64_t> offsets_L1, sent_rows, received_rows, gathered_rows;
-  /// [segments, 3]: of each (source rank, expert) its first row as rows arrive, its first
-  /// row among those of the experts, and its rows; in the order of arrival.
-  std::vector<std::int64_t> segments_S3;
-
-  std::int64_t rows() const { return offsets_L1.back(); }
-};
 
 class RowExchange {
  public:
@@ -38,8 +30,10 @@ class RowExchange {
     return ranks() == 1 || (local_ == 1 && (shards_ == 1 || expert_ranks_ == 1));
   }
 
+  /// \brief Where the rows of a layer go: sizes and host lists of the record, in memory that
+  /// it keeps from one micro-batch to the next.
   /// \param counts_PE  rows of each source rank for each expert
-  RowRoutes routes(const std::vector<std::int64_t>& counts_PE) const;
+  void find_routes(std::span<const std::int64_t> counts_PE, DispatchRecord& record) const;
 
   /// \brief x_RD from the rows of all sources. `fill` writes this rank's, ordered by
   /// expert.
@@ -66,6 +60,7 @@ class RowExchange {
   std::int64_t shard_;
   std::int64_t experts_;
   std::int64_t local_;  // L
+  mutable std::vector<std::int64_t> to_PL_;  // of find_routes()
 };
 
 }  // namespace pleat::model

@@ -120,6 +120,8 @@ TEST_F(Bench, MistakesAreBadInput) {
         {"bench --compare a.json a.json", "PL0960"},
         {"bench --compare no.json a.json", "PL0401"},
         {"bench small.toml --compare a.json a.json", "PL0901"},
+        {"bench --compare a.json a.json --force", "PL0901"},
+        {"bench --json /dev/null --force", "PL0920"},
         {"bench --seconds nan", "--seconds"},
         {"bench --seconds 0", "--seconds"},
         {"bench --json a.json", "PL0920"},

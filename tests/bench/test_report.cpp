@@ -19,7 +19,7 @@ using testing::Not;
 Answer answer_of(const StoredAnswer& stored, double error_in_fp32_ulps = 0.0) {
   Answer answer{.kernel = std::string(stored.kernel),
                 .output = std::string(stored.output),
-                .precision = "fp32",
+                .precision = stored.inputs == Inputs::kNarrow ? "bf16" : "fp32",
                 .element = "fp32",
                 .content = stored.content,
                 .ulps = error_in_fp32_ulps,
@@ -32,8 +32,10 @@ Answer answer_of(const StoredAnswer& stored, double error_in_fp32_ulps = 0.0) {
 Report example() {
   Report report;
   report.machine = {{"device", "abacus"}, {"ranks", "2"}};
-  report.answers = {answer_of(stored_answers()[0], 1.0),
-                    answer_of(stored_answers()[1], 2.0)};
+  for (const StoredAnswer& stored : stored_answers())
+    report.answers.push_back(answer_of(stored));
+  report.answers[0] = answer_of(stored_answers()[0], 1.0);
+  report.answers[1] = answer_of(stored_answers()[1], 2.0);
   report.peaks = {{"fp32", 1.5e11, "FLOP/s"}, {"memory", 2.0e10, "B/s"}};
   report.kernels = {
       {"gemm forward", "fp32", "2 x 3 x 4", 0.001, 1.0e8, "FLOP/s", "fp32", 0.66}};
@@ -47,7 +49,7 @@ TEST(Report, JsonRoundTrip) {
   const std::string text = report_json(report);
   const Report again = parse_report(text, "here");
   EXPECT_EQ(report_json(again), text);
-  ASSERT_EQ(again.answers.size(), 2U);
+  ASSERT_EQ(again.answers.size(), stored_answers().size());
   EXPECT_EQ(again.answers[1].content, report.answers[1].content) << "bit for bit";
   EXPECT_EQ(again.machine[0].value, "abacus");
   EXPECT_EQ(again.peaks[1].rate, 2.0e10);
@@ -87,6 +89,28 @@ TEST(Report, OtherFilesAreRefused) {
   expect_refused(text, "PL0960");
 }
 
+TEST(Report, WhatNoMachineMeasuresIsRefused) {
+  const auto refused = [](const auto& spoil) {
+    Report report = example();
+    spoil(report);
+    expect_refused(report_json(report), "PL0960");
+  };
+  refused([](Report& x) { x.kernels[0].seconds = 0.0; });
+  refused([](Report& x) { x.exchanges[0].seconds = -1.0; });
+  refused([](Report& x) { x.kernels[0].work = HUGE_VAL; });
+  refused([](Report& x) { x.kernels[0].unit = "furlongs"; });
+  refused([](Report& x) { x.peaks[0].rate = 0.0; });
+  refused([](Report& x) { x.answers[0].element = "fp99"; });
+  refused([](Report& x) { x.answers[0].precision = "fp99"; });
+  refused([](Report& x) { x.answers.push_back(x.answers[0]); });
+}
+
+TEST(Report, TextFromElsewhereIsPrintable) {
+  Report report = example();
+  report.machine[0].value = "abacus\x1b[31m\n";
+  EXPECT_EQ(parse_report(report_json(report), "here").machine[0].value, "abacus?[31m?");
+}
+
 TEST(Report, TextSaysWhatIsWrong) {
   Report report = example();
   EXPECT_THAT(answers_table(report.answers),
@@ -115,7 +139,7 @@ TEST(Compare, SideBySide) {
       comparison.text,
       AllOf(HasSubstr("A     abacus"), HasSubstr("B     slide rule"),
             HasSubstr("both  2"), HasSubstr("100.0 GFLOP/s"), HasSubstr("50.0 GFLOP/s"),
-            HasSubstr("0.50"), HasSubstr("CORRECT on both: 2 results")));
+            HasSubstr("0.50"), HasSubstr("CORRECT on both: ")));
   // At worst 2 ulps in A, 3 in B; they differ by 4 where the signs are opposite.
   EXPECT_THAT(comparison.text, testing::ContainsRegex("gemm +fp32 +2.00 +3.00 +4.00"));
 }
@@ -144,6 +168,28 @@ TEST(Compare, ContentIsComparedAnew) {
   wrong.answers[1].ulps = 0.0;
   wrong.answers[1].limit = 1.0e6;
   EXPECT_FALSE(compare_reports(example(), wrong).correct);
+}
+
+TEST(Compare, AMissingAnswerDecides) {
+  Report less = example();
+  less.answers.pop_back();
+  const Comparison comparison = compare_reports(example(), less);
+  EXPECT_FALSE(comparison.correct);
+  EXPECT_THAT(comparison.text, AllOf(HasSubstr("MISSING in B: 1 results"),
+                                     HasSubstr("INCOMPLETE"), Not(HasSubstr("in A:"))));
+  EXPECT_FALSE(compare_reports(less, less).correct) << "both lack the same";
+  Report more = example();
+  more.answers.push_back(answer_of(stored_answers()[0]));
+  more.answers.back().precision = "fp64";
+  EXPECT_THAT(compare_reports(example(), more).text, HasSubstr("MISSING in A: 1 results"));
+}
+
+TEST(Compare, AWrongAnswerThatTheOtherLacksDecides) {
+  Report wrong = example(), less = example();
+  wrong.answers[1] = answer_of(stored_answers()[1], 20.0);
+  less.answers.erase(less.answers.begin() + 1);
+  EXPECT_THAT(compare_reports(wrong, less).text,
+              AllOf(HasSubstr("WRONG in A"), HasSubstr("MISSING in B"), HasSubstr("WRONG: ")));
 }
 
 TEST(Compare, NothingInCommonIsRefused) {

@@ -22,8 +22,11 @@ inline constexpr char kOutOfMemory[] =
     "HINT: 'pleat check DECK' estimates the need; smaller batch.micro or "
     "precision.recompute = \"full\" lower it.";
 
+/// \brief PL0106: what was printed is not all there.
+IoError unwritable_output();
+
 /// \brief Identifier, text and exit code of any exception: PL0102 where memory is
-/// exhausted, PL0103 for what is no Error.
+/// exhausted, PL0106 where standard output has failed, PL0103 for what is no Error.
 /// \throws std::bad_alloc where there is no memory for the text
 Failure describe_failure(const std::exception_ptr& exception);
 

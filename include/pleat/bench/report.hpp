@@ -57,12 +57,12 @@ Report parse_report(std::string_view text, const std::string& place);
 
 struct Comparison {
   std::string text;
-  bool correct =
-      false;  ///< every answer of both is within its limit; rates do not matter
+  /// Every answer of both is within its limit, and none is missing; rates do not matter.
+  bool correct = false;
 };
 
 /// \brief Two reports side by side: facts that differ, answers in units in the last place
-/// of each and between them, rates and their ratio. What only one of them has is counted.
+/// of each and between them, rates and their ratio. What is wrong or missing in either is told.
 /// \throws InputError PL0961 where they have no answer in common
 Comparison compare_reports(const Report& a, const Report& b);
 
