@@ -15,7 +15,7 @@ constexpr std::uint64_t kHeldOutStream = hash_name("data.split");
 
 // Above the counters that the rounds use, see KeyedPermutation::operator().
 constexpr std::uint64_t kRoundKeyCounters = std::uint64_t{1} << 63;
-constexpr int kRoundShift = 48;
+constexpr int kRoundShift = KeyedPermutation::kMostBits;
 
 /// floor(a b / c) without overflow.
 std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c) {
@@ -31,19 +31,19 @@ KeyedPermutation::KeyedPermutation(std::int64_t size, std::uint64_t seed,
                "a permutation of {} elements", size);
   // 6 log2(size) rounds mix well in practice; the floor serves the very small sizes.
   const int bits = std::bit_width(static_cast<std::uint64_t>(size));
-  const int rounds = std::max(24, 6 * bits);
-  for (int round = 0; round < rounds; ++round) {
+  rounds_ = std::max(24, 6 * bits);
+  for (int round = 0; round < rounds_; ++round) {
     const std::uint64_t word =
         random_.bits64(kRoundKeyCounters + static_cast<std::uint64_t>(round));
-    round_keys_.push_back(
-        static_cast<std::int64_t>(word % static_cast<std::uint64_t>(size)));
+    round_keys_[static_cast<std::size_t>(round)] =
+        static_cast<std::int64_t>(word % static_cast<std::uint64_t>(size));
   }
 }
 
 std::int64_t KeyedPermutation::operator()(std::int64_t index) const {
   PLEAT_ASSERT(index >= 0 && index < size_, "index {} of {}", index, size_);
   std::int64_t x = index;
-  for (std::size_t round = 0; round < round_keys_.size(); ++round) {
+  for (std::size_t round = 0; round < static_cast<std::size_t>(rounds_); ++round) {
     std::int64_t partner = round_keys_[round] - x;
     if (partner < 0) partner += size_;
     // Both members of a pair ask for the same bit, so each round is its own inverse.

@@ -379,14 +379,14 @@ template <class T>
 void ParameterStore<T>::gather_weights() {
   working_unit_ = -1;
   const auto& buckets = layout_->buckets();
-  std::vector<comm::Pending> gathers;
+  gathers_.clear();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     if (buckets[b].shards == 1 || is_sharded(buckets[b].unit)) continue;
     const auto& weights = unit_weights_[static_cast<std::size_t>(buckets[b].unit)];
-    gathers.push_back(group(buckets[b].group)
-                          .start_all_gather(model_shard(b), weights.part(buckets[b].range)));
+    gathers_.push_back(group(buckets[b].group)
+                           .start_all_gather(model_shard(b), weights.part(buckets[b].range)));
   }
-  for (comm::Pending& pending : gathers) pending.wait();
+  for (comm::Pending& pending : gathers_) pending.wait();
 }
 
 template <class T>

@@ -5,6 +5,7 @@
 /// \brief Which sample comes next, as pure functions of its number: nothing is
 /// remembered, so a run continues anywhere and every mapping sees the same order.
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -19,7 +20,9 @@ namespace pleat::io {
 /// not. It needs no table and works for any size, not only powers of two.
 class KeyedPermutation {
  public:
-  /// \param size    at least 1
+  static constexpr int kMostBits = 48;
+
+  /// \param size    at least 1, below 2^48
   /// \param stream  the purpose: streams of one seed are independent
   KeyedPermutation(std::int64_t size, std::uint64_t seed, std::uint64_t stream);
   std::int64_t size() const { return size_; }
@@ -29,7 +32,8 @@ class KeyedPermutation {
  private:
   std::int64_t size_;
   CounterRandom random_;
-  std::vector<std::int64_t> round_keys_;
+  int rounds_;
+  std::array<std::int64_t, 6 * kMostBits> round_keys_;  // no heap: one is made for each sample
 };
 
 /// \brief Holds out a share of the samples for validation.

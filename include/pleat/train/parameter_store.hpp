@@ -144,6 +144,7 @@ class ParameterStore {
     std::int64_t elements;  ///< of the shard
   };
   std::deque<Reduction> reductions_;
+  std::vector<comm::Pending> gathers_;  // of gather_weights(), whose memory is kept
   std::int64_t under_way_ = 0;       ///< elements of all of them
   std::int64_t most_under_way_ = 0;  ///< unless a single one has more
 };
