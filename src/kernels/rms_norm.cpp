@@ -67,32 +67,6 @@ void rms_norm_forward(const ExecSpace& exec, const DeviceView<const T, 2>& x_TD,
 }
 
 template <class T>
-void add_rms_norm_forward(const ExecSpace& exec, const DeviceView<const T, 2>& delta_TD,
-                          const DeviceView<const T, 1>& w_D, double eps,
-                          const DeviceView<T, 2>& x_TD, const DeviceView<T, 2>& y_TD,
-                          const DeviceView<Accumulator<T>, 1>& inverse_rms_T) {
-  using A = Accumulator<T>;
-  constexpr const char* kLabel = "pleat::kernels::add_rms_norm_forward";
-  const Index tokens = x_TD.extent(0);
-  const Index hidden = x_TD.extent(1);
-  check_extents(kLabel, "delta_TD", delta_TD, tokens, hidden);
-  check_extents(kLabel, "w_D", w_D, hidden);
-  check_extents(kLabel, "y_TD", y_TD, tokens, hidden);
-  check_extents(kLabel, "inverse_rms_T", inverse_rms_T, tokens);
-  const A epsilon = static_cast<A>(eps);
-  detail::for_each_row(
-      kLabel, exec, tokens, hidden, KOKKOS_LAMBDA(const RowTeam& team, Index t) {
-        const T* delta = &delta_TD(t, 0);
-        T* x = &x_TD(t, 0);
-        team.for_each(hidden, [&](Index d) { x[d] += delta[d]; });
-        team.barrier();
-        const A r = inverse_rms_of<A>(team, x, hidden, epsilon);
-        scale_row<A>(team, x, w_D.data(), r, hidden, &y_TD(t, 0));
-        team.once([&] { inverse_rms_T(t) = r; });
-      });
-}
-
-template <class T>
 void rms_norm_backward(const ExecSpace& exec, const DeviceView<const T, 2>& x_TD,
                        const DeviceView<const T, 1>& w_D,
                        const DeviceView<const Accumulator<T>, 1>& inverse_rms_T,
@@ -213,10 +187,6 @@ void head_rms_norm_backward(const ExecSpace& exec, std::int64_t first_head,
       const ExecSpace&, const DeviceView<const T, 2>&, const DeviceView<const T, 1>&,    \
       const DeviceView<const Accumulator<T>, 1>&, const DeviceView<const T, 2>&, Arena&, \
       const DeviceView<T, 2>&, const DeviceView<Gradient<T>, 1>&);                       \
-  template void add_rms_norm_forward<T>(                                                 \
-      const ExecSpace&, const DeviceView<const T, 2>&, const DeviceView<const T, 1>&,    \
-      double, const DeviceView<T, 2>&, const DeviceView<T, 2>&,                          \
-      const DeviceView<Accumulator<T>, 1>&);                                             \
   template void head_rms_norm_forward<T>(const ExecSpace&, std::int64_t, std::int64_t,   \
                                          std::int64_t, const DeviceView<const T, 1>&,    \
                                          double, const DeviceView<T, 2>&);               \

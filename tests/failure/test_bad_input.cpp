@@ -215,5 +215,18 @@ TEST_F(BadInput, CommandLine) {
   expect_refused("convert nowhere elsewhere", {"nowhere"});
 }
 
+TEST_F(BadInput, OutputThatCannotBeWrittenIsTold) {
+  // The comment sign takes away what the fixture appends.
+  for (const std::string& arguments :
+       {std::string("--version"), std::string("bench --help"), std::string("check deck.toml")}) {
+    const ProgramResult run = pleat(arguments + " >/dev/full 2>errors #");
+    EXPECT_EQ(run.exit_code, 4) << arguments;
+    std::ifstream file(path("errors"));
+    const std::string errors{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(errors.find("pleat: PL0106: standard output"), std::string::npos)
+        << arguments << "\n" << errors;
+  }
+}
+
 }  // namespace
 }  // namespace pleat::test

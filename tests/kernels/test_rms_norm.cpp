@@ -85,25 +85,6 @@ TYPED_TEST(RmsNorm, ForwardEqualsTheReference) {
   }
 }
 
-TYPED_TEST(RmsNorm, AddThenForward) {
-  using T = TypeParam;
-  constexpr Index kRows = 63, kColumns = 17;
-  const Values x = random_values<Bf16>(kRows * kColumns, 1);
-  const Values delta = random_values<Bf16>(kRows * kColumns, 3);
-  const Values w = random_values<Bf16>(kColumns, 2);
-  Values sum = x;
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += delta[i];
-  const auto x_TD = to_device<T>(x, kRows, kColumns);
-  const auto y_TD = to_device<T>(Values(x.size()), kRows, kColumns);
-  const auto inverse_T = to_device<Accumulator<T>>(Values(kRows), kRows);
-  kernels::add_rms_norm_forward<T>(ExecSpace(), to_device<T>(delta, kRows, kColumns),
-                                   to_device<T>(w, kColumns), kEps, x_TD, y_TD,
-                                   inverse_T);
-  expect_close(to_host(x_TD), sum, tolerance<T>(), "x_TD");
-  // The norm is that of the sum as stored.
-  expect_close(to_host(y_TD), norm_reference(to_host(x_TD), w), tolerance<T>(), "y_TD");
-}
-
 TEST(RmsNormBackward, EqualsCentralDifferences) {
   for (const Index tokens : kTokens) {
     for (const Index hidden : kHidden) {

@@ -29,14 +29,6 @@ void rms_norm_backward(const ExecSpace& exec, const DeviceView<const T, 2>& x_TD
                        const DeviceView<const T, 2>& dy_TD, Arena& scratch,
                        const DeviceView<T, 2>& dx_TD, const DeviceView<Gradient<T>, 1>& dw_D);
 
-/// \brief x_TD = x_TD + delta_TD, then the norm of the sum: the residual connection in front
-/// of a norm, in one pass.
-template <class T>
-void add_rms_norm_forward(const ExecSpace& exec, const DeviceView<const T, 2>& delta_TD,
-                          const DeviceView<const T, 1>& w_D, double eps,
-                          const DeviceView<T, 2>& x_TD, const DeviceView<T, 2>& y_TD,
-                          const DeviceView<Accumulator<T>, 1>& inverse_rms_T);
-
 /// \brief Head-wise norm, in place, of heads first_head .. first_head + heads - 1 of each row.
 template <class T>
 void head_rms_norm_forward(const ExecSpace& exec, std::int64_t first_head, std::int64_t heads,
