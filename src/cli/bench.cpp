@@ -42,42 +42,20 @@ BenchSetting bench_setting(const BenchOptions& options, const Runtime& runtime) 
   return {bench::shape_of(config), config.parallel.backend};
 }
 
-/// Shown at once: the next part takes its time.
-void show(const Runtime& runtime, const std::string& text) {
-  if (runtime.rank() != 0) return;
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-}
-
-/// Of --seconds, what each part is given.
-constexpr double kShareOfPeaks = 0.2;
-constexpr double kShareOfKernels = 0.5;
-constexpr double kShareOfExchanges = 0.3;
-
 ExitCode measure(const BenchOptions& options, const Runtime& runtime) {
   if (runtime.rank() == 0 && !options.json.empty())
     require_free_file(options.json, options.force);
   const BenchSetting setting = bench_setting(options, runtime);
-  bench::Report report;
-  const MachinePage page(setting.backend, runtime);
-  report.machine = page.facts();
-  report.answers = page.answers();
-  show(runtime, page.text(options.portability ? MachinePage::Answers::kAll
-                                              : MachinePage::Answers::kSummary));
-  comm::Communicator& ranks = page.ranks();
-  report.peaks = bench::measure_peaks(ranks, kShareOfPeaks * options.seconds);
-  report.exchanges =
-      bench::measure_exchanges(ranks, kShareOfExchanges * options.seconds, report.peaks);
-  show(runtime, bench::peaks_text(report.peaks));
-  report.kernels = bench::measure_kernels(
+  MachinePage page(setting.backend, runtime);
+  page.show(options.portability ? MachinePage::Answers::kAll
+                                : MachinePage::Answers::kSummary);
+  page.measure_rates(
       setting.shape,
       options.portability ? bench::Kernels::kProducts : bench::Kernels::kAll,
-      report.peaks, ranks, kShareOfKernels * options.seconds);
-  show(runtime, bench::rates_table("kernels of " + setting.shape.name, report.kernels));
-  show(runtime, bench::rates_table("exchanges", report.exchanges));
+      options.seconds);
   if (runtime.rank() == 0 && !options.json.empty())
-    io::write_durably(options.json, bench::report_json(report));
-  return bench::all_pass(report.answers) ? ExitCode::kDone : ExitCode::kInternal;
+    io::write_durably(options.json, bench::report_json(page.report()));
+  return page.right_kernels() ? ExitCode::kDone : ExitCode::kInternal;
 }
 
 bench::Report read_report(const std::string& path) {

@@ -23,6 +23,7 @@ struct VerifyOptions {
   std::vector<std::string> overrides;
   std::int64_t steps = 3;
   double tolerance = 1.0e-10;
+  double seconds = 3.0;
 };
 
 void print_difference(const char* what, const train::Difference& difference) {
@@ -52,21 +53,22 @@ ExitCode run_verify(const VerifyOptions& options, const Runtime& runtime) {
   train::require_mapping_independence(config, shape);
   const auto data = io::open_token_data(config.data, config.batch.sequence, config.model.vocab,
                                         config.run.seed);
-  const MachinePage page(config.parallel.backend, runtime);
+  MachinePage page(config.parallel.backend, runtime);
+  page.show(MachinePage::Answers::kAll);
+  if (options.seconds > 0.0)
+    page.measure_rates(bench::shape_of(config), bench::Kernels::kProducts, options.seconds);
   if (runtime.rank() == 0) {
-    fmt::print("{}\n", page.text(MachinePage::Answers::kSummary));
-    fmt::print("{} steps of '{}' in fp64, on one rank and on {}\n  {}\n", options.steps,
+    fmt::print("\n{} steps of '{}' in fp64, on one rank and on {}\n  {}\n", options.steps,
                options.deck, runtime.ranks(), train::describe_grid(shape));
     std::fflush(stdout);
   }
   const train::Reference reference(config, options.steps, *data, runtime.world());
   const train::VerifyReport report = reference.compare(config, *data);
-  const bool right_kernels = bench::all_pass(page.answers());
   if (runtime.rank() == 0) {
     print_report(report, options.tolerance);
-    if (!right_kernels) fmt::print("FAILED: kernels of this machine, see above\n");
+    if (!page.right_kernels()) fmt::print("FAILED: kernels of this machine, see above\n");
   }
-  return report.passes(options.tolerance) && right_kernels
+  return report.passes(options.tolerance) && page.right_kernels()
              ? ExitCode::kDone
              : ExitCode::kNumerical;
 }
@@ -79,7 +81,8 @@ void add_verify(CLI::App& program, Job& job) {
       program, "verify",
       "Proves that a deck's mapping computes what one rank computes: a few steps in "
       "fp64, folded over all ranks (start it with mpirun) and on one of them, compared "
-      "by losses, every gradient and every weight");
+      "by losses, every gradient and every weight; before that a page about the machine, as "
+      "of 'bench --portability'");
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->overrides,
                       "section.key=value: replaces what the deck says");
@@ -90,6 +93,12 @@ void add_verify(CLI::App& program, Job& job) {
       ->capture_default_str()
       ->check(finite_number())
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--seconds", options->seconds,
+                   "to measure the machine's products and exchanges for; 0 leaves them out")
+      ->capture_default_str()
+      ->check(finite_number())
+      ->check(CLI::NonNegativeNumber);
   command->callback([&job, options] {
     job = [options](const Runtime& runtime) { return run_verify(*options, runtime); };
   });

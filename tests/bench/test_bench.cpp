@@ -106,11 +106,22 @@ TEST_F(Bench, PortabilityIsAPageAboutTheMachineOnItsRanks) {
 }
 
 TEST_F(Bench, VerifyBeginsWithThePage) {
-  const ProgramResult verified = pleat("verify small.toml --steps 1");
+  const ProgramResult verified = pleat("verify small.toml --steps 1 --seconds 0.1");
   EXPECT_EQ(verified.exit_code, 0) << verified.output;
   const std::size_t page = verified.output.find("kernels against stored answers");
   EXPECT_LT(page, verified.output.find("1 steps of 'small.toml'")) << verified.output;
-  EXPECT_THAT(verified.output, AllOf(HasSubstr("products fp64"), HasSubstr("VERIFIED")));
+  EXPECT_THAT(verified.output,
+              AllOf(HasSubstr("products fp64"), HasSubstr("router, softmax dlogits"),
+                    HasSubstr("measured peaks of a rank"), HasSubstr("gemm weight gradient"),
+                    Not(HasSubstr("swiglu forward")), HasSubstr("VERIFIED")));
+}
+
+TEST_F(Bench, VerifyWithoutRates) {
+  const ProgramResult verified = pleat("verify small.toml --steps 1 --seconds 0");
+  EXPECT_EQ(verified.exit_code, 0) << verified.output;
+  EXPECT_THAT(verified.output,
+              AllOf(HasSubstr("kernels against stored answers"), Not(HasSubstr("peaks")),
+                    HasSubstr("VERIFIED")));
 }
 
 TEST_F(Bench, MistakesAreBadInput) {

@@ -47,7 +47,7 @@ class VerifyCommand : public ProgramTest {
     write("deck.toml", kDeck);
   }
   ProgramResult verify(int ranks, const std::string& arguments) const {
-    return pleat("verify deck.toml " + arguments, ranks > 1 ? mpiexec(ranks) : "");
+    return pleat("verify deck.toml --seconds 0 " + arguments, ranks > 1 ? mpiexec(ranks) : "");
   }
 };
 
@@ -126,7 +126,7 @@ class FoldingDecks : public ProgramTest {
   // With fewer and shorter samples.
   void expect_verified(const FoldingDeck& deck) const {
     const ProgramResult run =
-        pleat("verify " + deck.path() + " --steps 2 batch.sequence=32 batch.global=8",
+        pleat("verify " + deck.path() + " --seconds 0 --steps 2 batch.sequence=32 batch.global=8",
               mpiexec(deck.ranks));
     EXPECT_EQ(run.exit_code, 0) << run.output;
     EXPECT_THAT(run.output, HasSubstr("VERIFIED"));
