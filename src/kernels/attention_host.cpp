@@ -44,13 +44,13 @@ void scale_row(A* row, std::int64_t count, A factor) {
 /// Gimelshein, arXiv 1805.02867).
 template <class A>
 struct OnlineSoftmax {
-  A highest[kQueries];
-  A sum[kQueries];
+  A highest[kMostQueries];
+  A sum[kMostQueries];
   bool started = false;  ///< o holds the attention to earlier keys
 
   OnlineSoftmax() {
-    std::fill(highest, highest + kQueries, -Kokkos::Experimental::infinity_v<A>);
-    std::fill(sum, sum + kQueries, A(0));
+    std::fill(highest, highest + kMostQueries, -Kokkos::Experimental::infinity_v<A>);
+    std::fill(sum, sum + kMostQueries, A(0));
   }
 
   /// Goes on where other keys ended: their normalised o is a sum of weights 1 under the
@@ -131,10 +131,11 @@ void host_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
                             const DeviceView<Accumulator<T>, 2>& lse_HT) {
   const ArenaScope scope(scratch);
   using A = Accumulator<T>;
-  const auto tile_XM = scratch.take<A>(slot_count(exec), kQueries * kKeys);
-  const auto sums_XM = scratch.take<A>(
-      slot_count(exec), SumRows<T>::kBeside ? kQueries * shape.head_dim : 0);
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};
+  const TileSize size = tiles.size;
+  const auto tile_XM = scratch.take<A>(slot_count(exec), size.queries * size.keys);
+  const auto sums_XM = scratch.take<A>(
+      slot_count(exec), SumRows<T>::kBeside ? size.queries * shape.head_dim : 0);
   const std::int64_t q_tiles = tiles.q_tiles();
   for_each_task(
       exec, "pleat::kernels::attention_forward", shape.batch * shape.heads * q_tiles,

@@ -122,10 +122,11 @@ struct BackwardTiles {
 
 /// Numbers of BackwardTiles::sums that a thread needs.
 template <class T>
-std::int64_t backward_sums(const AttentionShape& shape, BackwardTasks tasks) {
+std::int64_t backward_sums(const HostTiles<T>& tiles, BackwardTasks tasks) {
   if (!SumRows<T>::kBeside) return 0;
-  const std::int64_t keys = tasks == BackwardTasks::kFused ? shape.keys : kQueries;
-  return (kQueries + 2 * keys) * shape.head_dim;
+  const std::int64_t queries = tiles.size.queries;
+  const std::int64_t keys = tasks == BackwardTasks::kFused ? tiles.shape.keys : queries;
+  return (queries + 2 * keys) * tiles.dim();
 }
 
 /// All gradients of one key/value head and its query heads in one sequence.
@@ -134,7 +135,7 @@ void backward_group(const BackwardTiles<T>& backward, std::int64_t batch,
                     std::int64_t kv) {
   const HostTiles<T>& tiles = backward.tiles;
   const auto rows = backward.begin_keys(batch, kv, {0, tiles.shape.keys},
-                                        backward.sums + kQueries * tiles.dim());
+                                        backward.sums + tiles.size.queries * tiles.dim());
   for (std::int64_t h = 0; h < tiles.group_size(); ++h) {
     const std::int64_t head = kv * tiles.group_size() + h;
     for (std::int64_t tile = 0; tile < tiles.q_tiles(); ++tile) {
@@ -201,11 +202,11 @@ void host_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
                              Arena& scratch, const DeviceView<T, 2>& dq_TQ,
                              const DeviceView<T, 2>& dkv_UR) {
   const ArenaScope scope(scratch);
-  const auto tile_X2M =
-      scratch.take<Accumulator<T>>(slot_count(exec), 2, kQueries * kKeys);
-  const auto sums_XM =
-      scratch.take<Accumulator<T>>(slot_count(exec), backward_sums<T>(shape, tasks));
   const HostTiles<T> tiles{shape, scale, q_TQ, kv_UR};
+  const auto tile_X2M = scratch.take<Accumulator<T>>(slot_count(exec), 2,
+                                                     tiles.size.queries * tiles.size.keys);
+  const auto sums_XM =
+      scratch.take<Accumulator<T>>(slot_count(exec), backward_sums<T>(tiles, tasks));
   const auto of_slot = [&](const std::int64_t slot) {
     return BackwardTiles<T>{tiles,
                             pieces,

@@ -13,11 +13,23 @@
 
 namespace pleat::kernels {
 
-// Queries of a tile, and keys of a chunk that one product takes: small enough that the
-// masked half of the diagonal costs little and both tiles stay in a 512 KiB cache, large
-// enough for the BLAS to run near its best.
-inline constexpr std::int64_t kQueries = 64;
-inline constexpr std::int64_t kKeys = 256;
+/// Queries of a tile, and keys of a chunk that one product takes. The sizes are multiples of the
+/// strips of a packed product (12 and 32, or 6 and 16), so that no strip is cut.
+struct TileSize {
+  std::int64_t queries;
+  std::int64_t keys;
+};
+
+inline constexpr std::int64_t kMostQueries = 192;
+
+/// For short sequences small enough that the masked half of the diagonal costs little; for long
+/// ones as large as a cache of 1 MiB holds, since every tile packs the keys anew.
+template <class A>
+TileSize tile_size(const AttentionShape& shape) {
+  constexpr std::int64_t kLong = 4096;
+  if (shape.queries < kLong) return {96, 192};
+  return {kMostQueries, 1536 / static_cast<std::int64_t>(sizeof(A))};
+}
 
 inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -109,16 +121,17 @@ struct HostTiles {
   Accumulator<T> scale;
   DeviceView<const T, 2> q_TQ;
   DeviceView<const T, 2> kv_UR;
+  TileSize size = tile_size<A>(shape);
 
   std::int64_t dim() const { return shape.head_dim; }
   std::int64_t group_size() const { return shape.heads / shape.kv_heads; }
-  std::int64_t q_tiles() const { return divide_up(shape.queries, kQueries); }
-  Span q_tile(std::int64_t index) const {
-    return {index * kQueries, std::min(kQueries, shape.queries - index * kQueries)};
-  }
-  std::int64_t k_tiles() const { return divide_up(shape.keys, kQueries); }
-  Span k_tile(std::int64_t index) const {
-    return {index * kQueries, std::min(kQueries, shape.keys - index * kQueries)};
+  std::int64_t q_tiles() const { return divide_up(shape.queries, size.queries); }
+  Span q_tile(std::int64_t index) const { return tile(index, shape.queries); }
+  std::int64_t k_tiles() const { return divide_up(shape.keys, size.queries); }
+  Span k_tile(std::int64_t index) const { return tile(index, shape.keys); }
+  Span tile(std::int64_t index, std::int64_t rows) const {
+    const std::int64_t begin = index * size.queries;
+    return {begin, std::min(size.queries, rows - begin)};
   }
 
   /// How many of the keys, from the first of the span, a query sees.
@@ -130,8 +143,8 @@ struct HostTiles {
   template <class Body>
   void for_each_chunk_of_keys(const Span& queries, const Body& body) const {
     const std::int64_t seen = visible_keys(queries.end() - 1, {0, shape.keys});
-    for (std::int64_t begin = 0; begin < seen; begin += kKeys) {
-      body(Span{begin, std::min(kKeys, seen - begin)});
+    for (std::int64_t begin = 0; begin < seen; begin += size.keys) {
+      body(Span{begin, std::min(size.keys, seen - begin)});
     }
   }
   /// The queries that see any of the keys, in chunks that one product takes;
@@ -139,8 +152,8 @@ struct HostTiles {
   template <class Body>
   void for_each_chunk_of_queries(const Span& keys, const Body& body) const {
     std::int64_t begin = std::max<std::int64_t>(0, keys.begin - shape.diagonal);
-    for (; begin < shape.queries; begin += kKeys) {
-      body(Span{begin, std::min(kKeys, shape.queries - begin)});
+    for (; begin < shape.queries; begin += size.keys) {
+      body(Span{begin, std::min(size.keys, shape.queries - begin)});
     }
   }
 
