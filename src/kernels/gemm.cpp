@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gemm_cublaslt.hpp"
+#include "gemm_groups.hpp"
 #include "gemm_host.hpp"
 #include "gemm_portable.hpp"
 #include "gemm_rocblas.hpp"
@@ -73,6 +74,17 @@ std::vector<MatrixProduct<T, T, C>>& empty_list() {
   return list;
 }
 
+/// All groups at once, where the library that there is does that. \param make  the product
+template <class T, class C, class Make>
+bool multiply_together([[maybe_unused]] const ExecSpace& exec,
+                       [[maybe_unused]] const Make& make) {
+#if defined(PLEAT_CUBLASLT_GEMM)
+  return cublaslt_grouped_gemm<T, C>(exec, make());
+#else
+  return false;
+#endif
+}
+
 void require_offsets(const GroupOffsets& offsets, std::size_t rows, std::size_t groups) {
   PLEAT_ASSERT(offsets.host.size() == groups + 1, "{} group offsets for {} groups",
                offsets.host.size(), groups);
@@ -97,6 +109,16 @@ void grouped_gemm_rows(const ExecSpace& exec, Transpose transpose_b, Accumulator
                        Accumulator<T> beta, const DeviceView<T, 2>& c_RN,
                        const GroupOffsets& offsets) {
   require_offsets(offsets, a_RK.extent(0), b.extent(0));
+  const auto whole = [&] {
+    const std::int64_t all = offsets.host.back();
+    return GroupedProduct<T, T>{
+        .whole = checked_product<T, T>(Transpose::kNo, transpose_b, alpha,
+                                       rows<const T>(a_RK, 0, all), slice<const T>(b, 0),
+                                       beta, rows<T>(c_RN, 0, all)),
+        .own_step = static_cast<std::int64_t>(b.stride(0)),
+        .offsets = offsets};
+  };
+  if (multiply_together<T, T>(exec, whole)) return;
   auto& products = empty_list<T, T>();
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];
@@ -115,6 +137,16 @@ void grouped_gemm_weights(const ExecSpace& exec, Accumulator<T> alpha,
                           const GroupOffsets& offsets) {
   using G = Gradient<T>;
   require_offsets(offsets, a_RM.extent(0), c_EMN.extent(0));
+  const auto whole = [&] {
+    const std::int64_t all = offsets.host.back();
+    return GroupedProduct<T, G>{
+        .whole = checked_product<T, G>(Transpose::kYes, Transpose::kNo, alpha,
+                                       rows<const T>(a_RM, 0, all),
+                                       rows<const T>(b_RN, 0, all), beta, slice<G>(c_EMN, 0)),
+        .own_step = static_cast<std::int64_t>(c_EMN.stride(0)),
+        .offsets = offsets};
+  };
+  if (multiply_together<T, G>(exec, whole)) return;
   auto& products = empty_list<T, G>();
   for (std::int64_t e = 0; e < offsets.groups(); ++e) {
     const std::int64_t begin = offsets.host[e];

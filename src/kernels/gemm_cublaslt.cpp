@@ -5,200 +5,128 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <compare>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <type_traits>
+#include <string_view>
 #include <vector>
 
 #include <cublasLt.h>
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
+#include "cublaslt_grouped.hpp"
+#include "cublaslt_operation.hpp"
+#include "cublaslt_shape.hpp"
+#include "gemm_group_samples.hpp"
 #include "gemm_portable.hpp"
 #include "pleat/base/gpu_stream.hpp"
 
 namespace pleat::kernels {
 namespace {
 
-/// What cuBLAS itself sets aside on Hopper.
-constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+using cublaslt::Algorithm;
+using cublaslt::check_blas;
+using cublaslt::data_type;
+using cublaslt::GroupedOperation;
+using cublaslt::kWorkspaceBytes;
+using cublaslt::nearby;
+using cublaslt::Operation;
+using cublaslt::Shape;
+using cublaslt::shape_of;
+
 /// Products that run side by side: those of a few experts fill a GPU, one alone may not.
 constexpr std::size_t kLanes = 4;
 
-void check_blas(cublasStatus_t status, const char* call) {
-  PLEAT_REQUIRE(status == CUBLAS_STATUS_SUCCESS, InternalError, "PL0813", "{} failed: {}",
-                call, cublasLtGetStatusString(status));
+/// Whether every address, stride and contiguous extent is a multiple of 16 bytes, as the
+/// library demands of groups and, with shapes on the device, cannot check.
+bool suits_groups(const GroupedMatrix& matrix, std::size_t element) {
+  constexpr std::int64_t kAlignment = 16;
+  const auto size = static_cast<std::int64_t>(element);
+  const auto address = static_cast<std::int64_t>(
+      reinterpret_cast<std::uintptr_t>(matrix.first) % kAlignment);
+  return (address | matrix.row_bytes | matrix.own_bytes | matrix.rows * size |
+          matrix.stride * size) %
+             kAlignment ==
+         0;
 }
 
-template <class T>
-constexpr cudaDataType_t data_type() {
-  if constexpr (std::is_same_v<T, double>) {
-    return CUDA_R_64F;
-  } else if constexpr (std::is_same_v<T, float>) {
-    return CUDA_R_32F;
-  } else {
-    return CUDA_R_16BF;
-  }
-}
-
-/// The largest power of two up to 16, the widest load, that divides an address and the distance, in bytes,
-/// to the next matrix.
-std::uint32_t alignment_of(const void* address, std::size_t distance) {
-  constexpr std::uintptr_t kMost = 16;
-  const auto bits = reinterpret_cast<std::uintptr_t>(address) | distance | kMost;
-  return static_cast<std::uint32_t>(bits & (~bits + 1));
-}
-
-/// All that the choice of an algorithm depends on.
-struct Shape {
-  cudaDataType_t in, out;
-  bool transpose_a, transpose_b;
-  std::int64_t m, n, k;
-  std::int64_t a_stride, b_stride, c_stride;
-  std::int64_t count;
-  std::int64_t a_step, b_step, c_step;
-  std::uint32_t a_alignment, b_alignment, c_alignment;
-  auto operator<=>(const Shape&) const = default;
-};
-
+/// The same of all groups, wherever their first rows lie; and no extent beyond 32 bits.
 template <class T, class C>
-Shape shape_of(const ProductBatch<T, C>& batch) {
-  const auto& x = batch.first;
-  const auto bytes = [](std::int64_t step, std::size_t size) {
-    return static_cast<std::size_t>(step) * size;
-  };
-  return {.in = data_type<T>(),
-          .out = data_type<C>(),
-          .transpose_a = x.transpose_a == Transpose::kYes,
-          .transpose_b = x.transpose_b == Transpose::kYes,
-          .m = x.m,
-          .n = x.n,
-          .k = x.k,
-          .a_stride = x.a_stride,
-          .b_stride = x.b_stride,
-          .c_stride = x.c_stride,
-          .count = batch.count,
-          .a_step = batch.a_step,
-          .b_step = batch.b_step,
-          .c_step = batch.c_step,
-          .a_alignment = alignment_of(x.a, bytes(batch.a_step, sizeof(T))),
-          .b_alignment = alignment_of(x.b, bytes(batch.b_step, sizeof(T))),
-          .c_alignment = alignment_of(x.c, bytes(batch.c_step, sizeof(C)))};
+bool suits_groups(const GroupedProduct<T, C>& product) {
+  const auto& x = product.whole;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (std::max({x.m, x.n, x.k, x.a_stride, x.b_stride, x.c_stride}) > kMost) return false;
+  const GroupedMatrices matrices = matrices_of(product);
+  return suits_groups(matrices.left, sizeof(T)) &&
+         suits_groups(matrices.right, sizeof(T)) &&
+         suits_groups(matrices.result, sizeof(C));
 }
 
-/// Rounded up to a number of four binary digits and zeros.
-std::int64_t rounded_up(std::int64_t extent) {
-  const int digits = std::bit_width(static_cast<std::uint64_t>(extent));
-  if (digits <= 4) return extent;
-  const std::int64_t unit = std::int64_t{1} << (digits - 4);
-  return (extent + unit - 1) / unit * unit;
-}
-
-/// One shape for many: the number of rows of an expert changes with every micro-batch,
-/// and to ask for an algorithm takes longer than a small product. No stride bounds the
-/// extent that is rounded: the rows of a, or what a^T b sums over.
-Shape nearby(Shape shape) {
-  if (!shape.transpose_a) {
-    shape.m = rounded_up(shape.m);
-  } else if (!shape.transpose_b) {
-    shape.k = rounded_up(shape.k);
-  }
+/// The shape of a product of average size, of which there are so many.
+template <class T, class C>
+Shape average_shape(const GroupedProduct<T, C>& product, std::int64_t groups) {
+  MatrixProduct<T, T, C> one = product.whole;
+  std::int64_t& rows = product.sums_rows() ? one.k : one.m;
+  rows = (rows + groups - 1) / groups;
+  // Strides are the device's business, and so are addresses, which are known to be
+  // aligned.
+  one.a_stride = one.b_stride = one.c_stride = 0;
+  Shape shape = nearby(shape_of<T, C>({.first = one}));
+  shape.count = groups;
   return shape;
 }
 
-/// A row-major matrix is its transpose in BLAS's column-major eyes: c^T = op(b)^T
-/// op(a)^T.
-class Operation {
- public:
-  explicit Operation(const Shape& x) {
-    const bool is_fp64 = x.in == CUDA_R_64F;
-    check_blas(cublasLtMatmulDescInit(&operation,
-                                      is_fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                      is_fp64 ? CUDA_R_64F : CUDA_R_32F),
-               "cublasLtMatmulDescInit");
-    set_transpose(CUBLASLT_MATMUL_DESC_TRANSA, x.transpose_b);
-    set_transpose(CUBLASLT_MATMUL_DESC_TRANSB, x.transpose_a);
-    set_layout(left, x.in, x.transpose_b ? x.k : x.n, x.transpose_b ? x.n : x.k,
-               x.b_stride);
-    set_layout(right, x.in, x.transpose_a ? x.m : x.k, x.transpose_a ? x.k : x.m,
-               x.a_stride);
-    set_layout(result, x.out, x.n, x.m, x.c_stride);
-    if (x.count == 1) return;
-    set_batch(left, x.count, x.b_step);
-    set_batch(right, x.count, x.a_step);
-    set_batch(result, x.count, x.c_step);
-  }
-
-  cublasLtMatmulDescOpaque_t operation{};
-  cublasLtMatrixLayoutOpaque_t left{}, right{}, result{};
-
- private:
-  void set_transpose(cublasLtMatmulDescAttributes_t which, bool transpose) {
-    const cublasOperation_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check_blas(cublasLtMatmulDescSetAttribute(&operation, which, &value, sizeof(value)),
-               "cublasLtMatmulDescSetAttribute");
-  }
-  static void set_layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type,
-                         std::int64_t rows, std::int64_t columns, std::int64_t stride) {
-    check_blas(cublasLtMatrixLayoutInit(&layout, type, static_cast<std::uint64_t>(rows),
-                                        static_cast<std::uint64_t>(columns), stride),
-               "cublasLtMatrixLayoutInit");
-  }
-  static void set_batch(cublasLtMatrixLayoutOpaque_t& layout, std::int64_t count,
-                        std::int64_t step) {
-    const auto set = [&](cublasLtMatrixLayoutAttribute_t which, auto value) {
-      check_blas(cublasLtMatrixLayoutSetAttribute(&layout, which, &value, sizeof(value)),
-                 "cublasLtMatrixLayoutSetAttribute");
-    };
-    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
-    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
-  }
+struct GroupAlgorithm {
+  Algorithm algorithm;
+  /// Whether its sums were compared with plain ones: of calls with beta = 0, and others.
+  std::array<bool, 2> is_compared{};
 };
 
-class Handle {
- public:
-  Handle() { check_blas(cublasLtCreate(&handle_), "cublasLtCreate"); }
-  ~Handle() { (void)cublasLtDestroy(handle_); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  cublasLtHandle_t get() const { return handle_; }
-
- private:
-  cublasLtHandle_t handle_ = nullptr;
+/// How the products of all groups go in one call.
+struct GroupPlan {
+  std::int64_t with_rows = 0;        ///< groups
+  Shape average{};                   ///< of their products
+  GroupAlgorithm* choice = nullptr;  ///< null: no group has rows
 };
 
-using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
+/// Whether the products of groups go in one call, and if not, why.
+enum class GroupsWay { kTogether, kAskedOneByOne, kWrongTogether };
 
-/// The library's choice among what sums in a fixed order and rounds once.
-Algorithm ask_for_algorithm(const Handle& handle, const Shape& shape) {
-  cublasLtMatmulPreferenceOpaque_t preference{};
-  check_blas(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
-  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
-    check_blas(
-        cublasLtMatmulPreferenceSetAttribute(&preference, which, &value, sizeof(value)),
-        "cublasLtMatmulPreferenceSetAttribute");
-  };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-         std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b_alignment);
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment);
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.c_alignment);
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.c_alignment);
-  Operation x(shape);
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle.get(), &x.operation, &x.left, &x.right, &x.result, &x.result, &preference, 1,
-      &found, &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-  check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
-  if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return {};
-  return found.algo;
+std::atomic<GroupsWay>& groups_way() {
+  static std::atomic<GroupsWay> value = [] {
+    const char* const wish = std::getenv("PLEAT_GROUPED_PRODUCTS");
+    const bool is_asked = wish != nullptr && std::string_view(wish) == "one-by-one";
+    return is_asked ? GroupsWay::kAskedOneByOne : GroupsWay::kTogether;
+  }();
+  return value;
+}
+
+/// No group is multiplied in one call any more. \param adds  whether c was added to, so
+/// that nobody can form it anew
+void distrust_groups(bool adds) {
+  groups_way() = GroupsWay::kWrongTogether;
+  PLEAT_REQUIRE(!adds, InternalError, "PL0813",
+                "the grouped product of {} added wrong sums\nHINT: with "
+                "PLEAT_GROUPED_PRODUCTS=one-by-one experts are multiplied one by one",
+                cublaslt_name());
+  fmt::print(stderr,
+             "WARNING: the grouped product of {} has wrong sums: from now on experts are "
+             "multiplied one by one\n",
+             cublaslt_name());
+}
+
+std::int64_t groups_with_rows(const GroupOffsets& offsets) {
+  std::int64_t count = 0;
+  for (std::int64_t e = 0; e < offsets.groups(); ++e) {
+    count += offsets.host[e] < offsets.host[e + 1];
+  }
+  return count;
 }
 
 /// A stream with memory for intermediate sums. The first lane is the stream of the
@@ -208,6 +136,15 @@ struct Lane {
   gpu::StreamHandle stream = nullptr;
   gpu::Event done;
   DeviceView<std::byte, 1> workspace;
+
+  void* memory() {
+    if (workspace.size() == 0) {
+      workspace = DeviceView<std::byte, 1>(
+          Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::kernels::gemm"),
+          kWorkspaceBytes);
+    }
+    return workspace.data();
+  }
 };
 
 /// \brief What the products of one execution space share.
@@ -226,25 +163,41 @@ class Engine {
   void multiply(const ExecSpace& exec, const ProductBatch<T, C>& batch) {
     launch<T, C>(exec, batch, lanes_.front());
   }
+  /// \return none where the library does not do them together
+  template <class T, class C>
+  std::optional<GroupPlan> plan(const GroupedProduct<T, C>& product);
+  /// \return false where the library refuses what it had an algorithm for, and nothing
+  /// was done to c; or where it had wrong sums, and beta = 0
+  template <class T, class C>
+  bool multiply(const ExecSpace& exec, const GroupedProduct<T, C>& product,
+                const GroupPlan& plan);
 
  private:
   const Algorithm& algorithm(const Shape& shape);
   const Algorithm& usable_algorithm(const Shape& shape, Operation& operation);
+  GroupAlgorithm& algorithm_for_groups(const Shape& average);
   template <class T, class C>
   void launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane& lane);
+  bool launch(const GroupPlan& plan);
+  template <class T, class C>
+  bool launch_and_compare(const ExecSpace& exec, const GroupedProduct<T, C>& product,
+                          const GroupPlan& plan);
   void fork();
   void join();
 
-  Handle handle_;
+  cublaslt::Handle handle_;
   std::array<Lane, kLanes> lanes_;
   gpu::Event begin_;
   std::map<Shape, Algorithm> algorithms_;
+  std::map<Shape, GroupAlgorithm> algorithms_for_groups_;  ///< by average shape
+  GroupArrays groups_;
 };
 
 const Algorithm& Engine::algorithm(const Shape& shape) {
   const auto known = algorithms_.find(shape);
   if (known != algorithms_.end()) return known->second;
-  return algorithms_.emplace(shape, ask_for_algorithm(handle_, shape)).first->second;
+  return algorithms_.emplace(shape, cublaslt::ask_for_algorithm(handle_, shape))
+      .first->second;
 }
 
 /// That of the nearby shape, unless it does not do for this one.
@@ -283,16 +236,78 @@ void Engine::launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane
   Operation x(shape);
   const Algorithm& chosen = usable_algorithm(shape, x);
   if (!chosen) return multiply_portably<T, C>(exec, batch);
-  if (lane.workspace.size() == 0) {
-    lane.workspace = DeviceView<std::byte, 1>(
-        Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::kernels::gemm"),
-        kWorkspaceBytes);
+  check_blas(
+      cublasLtMatmul(handle_.get(), &x.operation, &product.alpha, product.b, &x.left,
+                     product.a, &x.right, &product.beta, product.c, &x.result, product.c,
+                     &x.result, &*chosen, lane.memory(), kWorkspaceBytes, lane.stream),
+      "cublasLtMatmul");
+}
+
+GroupAlgorithm& Engine::algorithm_for_groups(const Shape& average) {
+  const auto known = algorithms_for_groups_.find(average);
+  if (known != algorithms_for_groups_.end()) return known->second;
+  return algorithms_for_groups_
+      .emplace(average,
+               GroupAlgorithm{cublaslt::ask_for_groups(handle_, average, groups_)})
+      .first->second;
+}
+
+template <class T, class C>
+std::optional<GroupPlan> Engine::plan(const GroupedProduct<T, C>& product) {
+  GroupPlan result{.with_rows = groups_with_rows(product.offsets)};
+  groups_.reserve(product.offsets.groups());
+  if (result.with_rows == 0) return result;
+  result.average = average_shape(product, result.with_rows);
+  result.choice = &algorithm_for_groups(result.average);
+  if (!result.choice->algorithm) return {};
+  return result;
+}
+
+/// Over the arrays that are formed. What is refused once is not tried again.
+bool Engine::launch(const GroupPlan& plan) {
+  GroupedOperation x(plan.average, groups_);
+  Lane& lane = lanes_.front();
+  const cublasStatus_t status = cublasLtMatmul(
+      handle_.get(), &x.operation, groups_.scalar(GroupArrays::kAlpha), groups_.matrix(0),
+      x.left.get(), groups_.matrix(1), x.right.get(), groups_.scalar(GroupArrays::kBeta),
+      groups_.matrix(2), x.result.get(), groups_.matrix(2), x.result.get(),
+      &*plan.choice->algorithm, lane.memory(), kWorkspaceBytes, lane.stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    plan.choice->algorithm = Algorithm();  // reset() is an internal error of nvcc 13.0
+    return false;
   }
-  check_blas(cublasLtMatmul(handle_.get(), &x.operation, &product.alpha, product.b,
-                            &x.left, product.a, &x.right, &product.beta, product.c,
-                            &x.result, product.c, &x.result, &*chosen,
-                            lane.workspace.data(), kWorkspaceBytes, lane.stream),
-             "cublasLtMatmul");
+  check_blas(status, "cublasLtMatmul");
+  return true;
+}
+
+/// Some sums of the first product with an algorithm are compared with plain ones.
+template <class T, class C>
+bool Engine::launch_and_compare(const ExecSpace& exec,
+                                const GroupedProduct<T, C>& product,
+                                const GroupPlan& plan) {
+  const bool adds = product.whole.beta != Accumulator<C>(0);
+  bool& is_compared = plan.choice->is_compared[adds ? 1 : 0];
+  if (is_compared) return launch(plan);
+  const auto samples = form_samples(exec, product, groups_);
+  if (!launch(plan)) return false;
+  is_compared = true;
+  if (samples_agree(exec, samples, product.offsets.groups())) return true;
+  distrust_groups(adds);
+  return false;
+}
+
+/// Groups without rows are left out of the arrays, as NVIDIA's notes tell of errors with
+/// them, and where each has its own c, it is scaled by beta.
+template <class T, class C>
+bool Engine::multiply(const ExecSpace& exec, const GroupedProduct<T, C>& product,
+                      const GroupPlan& plan) {
+  if (plan.with_rows == 0 && !product.sums_rows()) return true;
+  form_groups(exec, product, groups_);
+  if (plan.choice != nullptr && !launch_and_compare(exec, product, plan)) return false;
+  if (product.sums_rows()) {
+    scale_empty_groups(exec, product, groups_, product.offsets.groups() - plan.with_rows);
+  }
+  return true;
 }
 
 void Engine::fork() {
@@ -350,6 +365,38 @@ double flop_of(const MatrixProduct<T, T, C>& x) {
          static_cast<double>(x.k);
 }
 
+/// NVIDIA documents it for others as well, but tells of wrong results there (number
+/// 6798616 in the release notes of cuBLAS 13.8), and builds are for Hopper.
+bool is_gpu_for_groups() {
+  int device = 0, major = 0;
+  gpu::check(cudaGetDevice(&device), "GetDevice");
+  gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+             "DeviceGetAttribute");
+  return major == 9;
+}
+
+/// Why the products of groups go one by one on this machine, whatever their shapes;
+/// empty: they do not. Asks nothing that takes time.
+std::string_view reason_against_groups() {
+  if (groups_way() == GroupsWay::kAskedOneByOne) return "as PLEAT_GROUPED_PRODUCTS says";
+  if (groups_way() == GroupsWay::kWrongTogether) return "together their sums were wrong";
+  if (!cublaslt::has_sound_groups(cublasLtGetVersion()) ||
+      cublaslt::grouped_layout_init() == nullptr) {
+    return "13.6.2, 13.8 or newer has a sound grouped product";
+  }
+  return is_gpu_for_groups() ? "" : "grouped products are for Hopper";
+}
+
+/// The types that NVIDIA documents, and products over something.
+template <class T, class C>
+bool may_go_together(const GroupedProduct<T, C>& product) {
+  if (data_type<T>() != CUDA_R_16BF || !reason_against_groups().empty()) return false;
+  const auto& x = product.whole;
+  const bool is_empty = x.n == 0 || (product.sums_rows() ? x.m : x.k) == 0;
+  const auto groups = static_cast<std::size_t>(product.offsets.groups());
+  return !is_empty && product.offsets.device.size() > groups && suits_groups(product);
+}
+
 /// Kernels are free functions that are handed an execution space and nothing else, so
 /// what its products share is found by its stream. All of it is gone before Kokkos is.
 Engine& engine_of(const ExecSpace& exec) {
@@ -389,10 +436,40 @@ void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch)
   engine.multiply<T, C>(exec, batch);
 }
 
-#define PLEAT_INSTANTIATE(T, C)                                                \
-  template void cublaslt_gemms<T, C>(const ExecSpace&,                         \
-                                     std::span<const MatrixProduct<T, T, C>>); \
-  template void cublaslt_gemm_batch<T, C>(const ExecSpace&, const ProductBatch<T, C>&);
+template <class T, class C>
+bool cublaslt_grouped_gemm(const ExecSpace& exec, const GroupedProduct<T, C>& product) {
+  if (!may_go_together(product)) return false;
+  Engine& engine = engine_of(exec);
+  const std::optional<GroupPlan> plan = engine.plan(product);
+  if (!plan) return false;
+  if (!Kokkos::Profiling::profileLibraryLoaded())
+    return engine.multiply(exec, product, *plan);
+  const Kokkos::Profiling::ScopedRegion region(
+      region_name(product.whole, product.offsets.groups(), flop_of(product.whole)));
+  return engine.multiply(exec, product, *plan);
+}
+
+std::string cublaslt_name() {
+  const std::size_t version = cublasLtGetVersion();
+  return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100,
+                     version % 100);
+}
+
+std::string cublaslt_grouped_way() {
+  const std::string_view reason = reason_against_groups();
+  return reason.empty() ? "in one call" : fmt::format("one by one ({})", reason);
+}
+
+void set_groups_one_by_one(bool value) {
+  groups_way() = value ? GroupsWay::kAskedOneByOne : GroupsWay::kTogether;
+}
+
+#define PLEAT_INSTANTIATE(T, C)                                                         \
+  template void cublaslt_gemms<T, C>(const ExecSpace&,                                  \
+                                     std::span<const MatrixProduct<T, T, C>>);          \
+  template void cublaslt_gemm_batch<T, C>(const ExecSpace&, const ProductBatch<T, C>&); \
+  template bool cublaslt_grouped_gemm<T, C>(const ExecSpace&,                           \
+                                            const GroupedProduct<T, C>&);
 PLEAT_INSTANTIATE(float, float)
 PLEAT_INSTANTIATE(double, double)
 PLEAT_INSTANTIATE(Bf16, Bf16)

@@ -8,7 +8,9 @@
 /// same code over a stand-in on host memory (tests/kernels/stand_in).
 
 #include <span>
+#include <string>
 
+#include "gemm_groups.hpp"
 #include "gemm_product.hpp"
 
 #if defined(KOKKOS_ENABLE_CUDA) || defined(PLEAT_CUBLASLT_STAND_IN)
@@ -42,5 +44,27 @@ struct ProductBatch {
 /// \brief All products of a batch by one call, otherwise as cublaslt_gemms().
 template <class T, class C = T>
 void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch);
+
+/// \brief The products of all groups by one call, in the order of `exec`, whatever the
+/// number of groups: shapes and matrices are formed on the device. Sums and errors as in
+/// cublaslt_gemms(). The first call with an algorithm waits, and compares some sums with
+/// plain ones. Where they are wrong, it warns on stderr; then no groups go together.
+/// \return false where cublaslt_gemms() has to do them: the library at run time, the GPU,
+/// the type or the alignment is none that NVIDIA documents for it, the library has no
+/// algorithm, or wrong sums. c is as it was, or was not to be read. \throws InternalError
+/// PL0813 also where wrong sums were added to c
+template <class T, class C = T>
+bool cublaslt_grouped_gemm(const ExecSpace& exec, const GroupedProduct<T, C>& product);
+
+/// \brief "cuBLASLt 13.8.2", the library that is loaded.
+std::string cublaslt_name();
+
+/// \brief How products of experts in bf16 go: "in one call", or "one by one (...)" and
+/// why.
+std::string cublaslt_grouped_way();
+
+/// \brief Whether the products of groups go one by one in any case, for comparisons. At
+/// first they do where the environment's PLEAT_GROUPED_PRODUCTS is "one-by-one".
+void set_groups_one_by_one(bool value);
 
 }  // namespace pleat::kernels

@@ -49,7 +49,8 @@ std::string product_library() {
 #endif
   return host_products(kBf16);
 #elif defined(PLEAT_CUBLASLT_GEMM)
-  return "cuBLASLt";
+  if (!std::is_same_v<T, Bf16>) return cublaslt_name();
+  return fmt::format("{}, experts {}", cublaslt_name(), cublaslt_grouped_way());
 #elif defined(PLEAT_ROCBLAS_GEMM)
   return "rocBLAS";
 #else

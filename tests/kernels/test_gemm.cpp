@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products against plain loops, whatever library does them.
+#include "gemm_cublaslt.hpp"
 #include "gemm_onednn.hpp"
 #include "gemm_portable.hpp"
 #include "gemm_problems.hpp"
@@ -118,7 +119,7 @@ struct Groups {
 
 const std::vector<std::vector<Index>>& group_sizes() {
   static const std::vector<std::vector<Index>> sizes = {
-      {5}, {0}, {0, 0, 0}, {1, 0, 3, 7}, {0, 64, 65}, {300, 1, 0, 17, 129, 0}, {2, 2, 2, 2, 2, 2}};
+      {5}, {0}, {0, 0, 0}, {1, 0, 3, 7}, {0, 64, 65}, {300, 1, 0, 17, 129, 0}, {0, 0, 8, 0, 0}, {2, 2, 2, 2, 2, 2}};
   return sizes;
 }
 
@@ -130,60 +131,109 @@ template <class T>
 class GroupedGemm : public testing::Test {};
 TYPED_TEST_SUITE(GroupedGemm, Storages);
 
-TYPED_TEST(GroupedGemm, RowsEqualPlainLoops) {
-  using T = TypeParam;
-  constexpr Index kN = 19, kK = 23;
-  for (const auto& sizes : group_sizes()) {
-    for (const Transpose transpose : {Transpose::kNo, Transpose::kYes}) {
-      const Groups groups(sizes);
-      const Values a = random_values<T>(groups.rows() * kK, 4);
-      const Values b = random_values<T>(groups.count() * kN * kK, 5);
-      const Values c = random_values<T>(groups.rows() * kN, 6);
-      const auto c_RN = to_device<T>(c, groups.rows(), kN);
-      const auto b_view = is_yes(transpose) ? to_device<T>(b, groups.count(), kN, kK)
-                                            : to_device<T>(b, groups.count(), kK, kN);
-      kernels::grouped_gemm_rows<T>(ExecSpace(), transpose, 1.5,
-                                    to_device<T>(a, groups.rows(), kK), b_view, -1, c_RN,
-                                    groups.offsets());
-      Values expected;
-      for (Index e = 0; e < groups.count(); ++e) {
-        const Index begin = groups.host[e], end = groups.host[e + 1];
-        const Values block = reference_gemm(
-            {end - begin, kN, kK, Transpose::kNo, transpose, 1.5, -1.0},
-            part(a, begin * kK, end * kK), part(b, e * kN * kK, (e + 1) * kN * kK),
-            part(c, begin * kN, end * kN));
-        expected.insert(expected.end(), block.begin(), block.end());
-      }
-      expect_close(to_host(c_RN), expected, tolerance<T>(), "rows");
-    }
-  }
+/// Widths of rows: any, and such as GPUs multiply all groups of in one call.
+const std::vector<std::pair<Index, Index>>& group_widths() {
+  static const std::vector<std::pair<Index, Index>> widths = {{19, 23}, {32, 48}};
+  return widths;
 }
 
-TYPED_TEST(GroupedGemm, WeightsEqualPlainLoops) {
-  using T = TypeParam;
-  constexpr Index kM = 21, kN = 18;
-  for (const auto& sizes : group_sizes()) {
-    for (const double beta : {0.0, 1.0}) {
-      const Groups groups(sizes);
-      const Values a = random_values<T>(groups.rows() * kM, 7);
-      const Values b = random_values<T>(groups.rows() * kN, 8);
-      const Values c = random_values(groups.count() * kM * kN, 9);
-      const auto c_EMN = to_device<Gradient<T>>(c, groups.count(), kM, kN);
-      kernels::grouped_gemm_weights<T>(ExecSpace(), 0.5, to_device<T>(a, groups.rows(), kM),
-                                       to_device<T>(b, groups.rows(), kN), beta, c_EMN,
-                                       groups.offsets());
-      Values expected;
-      for (Index e = 0; e < groups.count(); ++e) {
-        const Index begin = groups.host[e], end = groups.host[e + 1];
-        const Values block = reference_gemm(
-            {kM, kN, end - begin, Transpose::kYes, Transpose::kNo, 0.5, beta},
-            part(a, begin * kM, end * kM), part(b, begin * kN, end * kN),
-            part(c, e * kM * kN, (e + 1) * kM * kN));
-        expected.insert(expected.end(), block.begin(), block.end());
-      }
-      expect_close(to_host(c_EMN), expected, tolerance<Gradient<T>>(), "weights");
-    }
+/// Calls `test` for every way that the products of groups go in this build.
+template <class Test>
+void for_every_way(const Test& test) {
+#if defined(PLEAT_CUBLASLT_GEMM)
+  for (const bool one_by_one : {true, false}) {
+    kernels::set_groups_one_by_one(one_by_one);
+    const std::string way = kernels::cublaslt_grouped_way();
+    SCOPED_TRACE(way);
+    test();
+    EXPECT_EQ(kernels::cublaslt_grouped_way(), way);  // no wrong sums were noticed
   }
+#else
+  test();
+#endif
+}
+
+Values reference_rows(const Groups& groups, Index n, Index k, Transpose transpose,
+                      const Values& a, const Values& b, const Values& c) {
+  Values expected;
+  for (Index e = 0; e < groups.count(); ++e) {
+    const Index begin = groups.host[e], end = groups.host[e + 1];
+    const Values block = reference_gemm(
+        {end - begin, n, k, Transpose::kNo, transpose, 1.5, -1.0},
+        part(a, begin * k, end * k), part(b, e * n * k, (e + 1) * n * k),
+        part(c, begin * n, end * n));
+    expected.insert(expected.end(), block.begin(), block.end());
+  }
+  return expected;
+}
+
+template <class T>
+void expect_rows(const Groups& groups, Index n, Index k, Transpose transpose) {
+  const Values a = random_values<T>(groups.rows() * k, 4);
+  const Values b = random_values<T>(groups.count() * n * k, 5);
+  const Values c = random_values<T>(groups.rows() * n, 6);
+  const auto c_RN = to_device<T>(c, groups.rows(), n);
+  const auto b_view = is_yes(transpose) ? to_device<T>(b, groups.count(), n, k)
+                                        : to_device<T>(b, groups.count(), k, n);
+  kernels::grouped_gemm_rows<T>(ExecSpace(), transpose, 1.5,
+                                to_device<T>(a, groups.rows(), k), b_view, -1, c_RN,
+                                groups.offsets());
+  expect_close(to_host(c_RN), reference_rows(groups, n, k, transpose, a, b, c),
+               tolerance<T>(), "rows");
+}
+
+TYPED_TEST(GroupedGemm, RowsEqualPlainLoops) {
+  for_every_way([] {
+    for (const auto& sizes : group_sizes()) {
+      for (const auto& [n, k] : group_widths()) {
+        for (const Transpose transpose : {Transpose::kNo, Transpose::kYes}) {
+          expect_rows<TypeParam>(Groups(sizes), n, k, transpose);
+        }
+      }
+    }
+  });
+}
+
+Values reference_weights(const Groups& groups, Index m, Index n, double beta,
+                         const Values& a, const Values& b, const Values& c) {
+  Values expected;
+  for (Index e = 0; e < groups.count(); ++e) {
+    const Index begin = groups.host[e], end = groups.host[e + 1];
+    const Values block = reference_gemm(
+        {m, n, end - begin, Transpose::kYes, Transpose::kNo, 0.5, beta},
+        part(a, begin * m, end * m), part(b, begin * n, end * n),
+        part(c, e * m * n, (e + 1) * m * n));
+    expected.insert(expected.end(), block.begin(), block.end());
+  }
+  return expected;
+}
+
+template <class T>
+void expect_weights(const Groups& groups, Index m, Index n, double beta) {
+  const Values a = random_values<T>(groups.rows() * m, 7);
+  const Values b = random_values<T>(groups.rows() * n, 8);
+  // beta = 0 must not let what was in c through.
+  const Index count = groups.count() * m * n;
+  const Values c = beta == 0.0 ? Values(count, std::nan("")) : random_values<Gradient<T>>(count, 9);
+  const auto c_EMN = to_device<Gradient<T>>(c, groups.count(), m, n);
+  kernels::grouped_gemm_weights<T>(ExecSpace(), 0.5, to_device<T>(a, groups.rows(), m),
+                                   to_device<T>(b, groups.rows(), n), beta, c_EMN,
+                                   groups.offsets());
+  expect_close(to_host(c_EMN), reference_weights(groups, m, n, beta, a, b, c),
+               tolerance<Gradient<T>>(), "weights");
+}
+
+// A step's first backward pass has beta = 0, the others have 1.
+TYPED_TEST(GroupedGemm, WeightsEqualPlainLoops) {
+  for_every_way([] {
+    for (const auto& sizes : group_sizes()) {
+      for (const auto& [m, n] : group_widths()) {
+        for (const double beta : {0.0, 1.0, -2.0}) {
+          expect_weights<TypeParam>(Groups(sizes), m, n, beta);
+        }
+      }
+    }
+  });
 }
 
 TYPED_TEST(GroupedGemm, RefusesOffsetsThatDoNotFit) {

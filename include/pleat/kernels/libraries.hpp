@@ -9,7 +9,8 @@
 namespace pleat::kernels {
 
 /// \brief What gemm<T> hands a product to: "packed kernel, AVX2", "oneDNN 2.7.3", "BLAS",
-/// "cuBLASLt", "rocBLAS", "portable kernel".
+/// "cuBLASLt 13.8.2", in bf16 "cuBLASLt 13.8.2, experts in one call" or "... one by one"
+/// and why, "rocBLAS", "portable kernel".
 template <class T>
 std::string product_library();
 

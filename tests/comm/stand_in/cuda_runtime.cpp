@@ -86,6 +86,11 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = stand_in::compute_capability;
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char* address, int length, int) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -22,5 +22,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 const char* cudaGetErrorString(cudaError_t error);
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
 cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* address, int length, int device);

@@ -15,6 +15,8 @@ using Layout = cublasLtMatrixLayoutOpaque_t;
 
 // Like the real one, the library has nothing for what is aligned too badly.
 constexpr std::uint32_t kLeastAlignment = 4;
+// What it demands of all that belongs to a group, and of arrays of addresses.
+constexpr std::uint32_t kGroupAlignment = 16;
 
 bool is_aligned(const void* address, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
@@ -107,6 +109,71 @@ bool is_layout(const Layout& layout) {
          layout.stride >= static_cast<std::int64_t>(layout.rows);
 }
 
+/// That of one group. Reads what lies on the device.
+Layout layout_of(const Layout& grouped, std::int32_t group) {
+  return {.type = grouped.type,
+          .rows = static_cast<std::uint64_t>(grouped.group_rows[group]),
+          .columns = static_cast<std::uint64_t>(grouped.group_columns[group]),
+          .stride = grouped.group_strides[group],
+          .count = 1,
+          .step = 0,
+          .group_rows = nullptr,
+          .group_columns = nullptr,
+          .group_strides = nullptr};
+}
+
+bool is_group(const Layout& layout, const void* matrix) {
+  const std::uint64_t size = layout.type == CUDA_R_16BF ? 2 : 4;
+  return is_layout(layout) && is_aligned(matrix, kGroupAlignment) &&
+         static_cast<std::uint64_t>(layout.stride) * size % kGroupAlignment == 0 &&
+         layout.rows * size % kGroupAlignment == 0;
+}
+
+/// Products of all groups, whose arrays, alpha and beta are read when they run.
+struct GroupedProduct {
+  cublasLtMatmulDescOpaque_t desc;
+  Layout left_layout, right_layout, result_layout;
+  const void* const* left;
+  const void* const* right;
+  void* const* result;
+  const void* alpha;
+  const void* beta;
+
+  double factor(std::int32_t group) const {
+    return stand_in::has_wrong_groups && group == result_layout.count - 1 ? 2.0 : 1.0;
+  }
+  void run() const {
+    for (std::int32_t g = 0; g < result_layout.count; ++g) {
+      const Product one{desc,
+                        layout_of(left_layout, g),
+                        layout_of(right_layout, g),
+                        layout_of(result_layout, g),
+                        left[g],
+                        right[g],
+                        result[g],
+                        number(alpha, desc.scale) * factor(g),
+                        number(beta, desc.scale)};
+      if (one.fits() && is_group(one.left_layout, one.left) &&
+          is_group(one.right_layout, one.right) &&
+          is_group(one.result_layout, one.result)) {
+        one.run();
+      } else {
+        ++stand_in::blas_calls().wrong_groups;
+      }
+    }
+  }
+};
+
+/// Whether the library does such groups, whatever their shapes, which it does not see.
+bool is_grouped_product(const cublasLtMatmulDescOpaque_t& desc, const Layout& left,
+                        const Layout& right, const Layout& result) {
+  return left.is_grouped() && right.is_grouped() && result.is_grouped() &&
+         left.count == result.count && right.count == result.count &&
+         left.type == CUDA_R_16BF && right.type == CUDA_R_16BF &&
+         result.type != CUDA_R_64F && desc.compute == CUBLAS_COMPUTE_32F &&
+         desc.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE;
+}
+
 bool is_in_range(const cublasLtMatmulAlgo_t& algorithm, const Product& product) {
   return !stand_in::narrow_algorithms ||
          (algorithm.m == product.result_layout.rows &&
@@ -119,6 +186,8 @@ stand_in::BlasCalls& stand_in::blas_calls() {
   static BlasCalls calls;
   return calls;
 }
+
+std::size_t cublasLtGetVersion() { return stand_in::version; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   ++stand_in::blas_calls().live_handles;
@@ -138,7 +207,7 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
 
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc,
                                       cublasComputeType_t compute, cudaDataType scale) {
-  *desc = {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N};
+  *desc = {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_POINTER_MODE_HOST};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -146,6 +215,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t which,
                                               const void* value, std::size_t bytes) {
   if (bytes != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (which == CUBLASLT_MATMUL_DESC_POINTER_MODE) {
+    std::memcpy(&desc->pointer_mode, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  }
   auto& place = which == CUBLASLT_MATMUL_DESC_TRANSA ? desc->left : desc->right;
   std::memcpy(&place, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
@@ -154,8 +227,29 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType type,
                                         std::uint64_t rows, std::uint64_t columns,
                                         std::int64_t stride) {
-  *layout = {type, rows, columns, stride, 1, 0};
+  *layout = {type, rows, columns, stride, 1, 0, nullptr, nullptr, nullptr};
   return is_layout(*layout) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtGroupedMatrixLayoutInit_internal(
+    cublasLtMatrixLayout_t layout, std::size_t bytes, cudaDataType type, int groups,
+    const void* rows, const void* columns, const void* strides) {
+  // As much as the real ones want, of which some headers have less.
+  constexpr std::size_t kBytes = 14 * sizeof(std::uint64_t);
+  if (bytes < kBytes || groups <= 0 || rows == nullptr || columns == nullptr ||
+      strides == nullptr) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  *layout = {type,
+             0,
+             0,
+             0,
+             groups,
+             0,
+             static_cast<const std::int32_t*>(rows),
+             static_cast<const std::int32_t*>(columns),
+             static_cast<const std::int32_t*>(strides)};
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
@@ -169,8 +263,10 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference) {
-  *preference = {0, 7, 256, 256, 256, 256};
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(
+    cublasLtMatmulPreference_t preference, std::size_t bytes) {
+  if (bytes < sizeof(*preference)) return CUBLAS_STATUS_INVALID_VALUE;
+  *preference = {0, 7, 256, 256, 256, 256, 0, 0, 0};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -182,7 +278,14 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     std::memcpy(&place, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
   };
-  switch (which) {
+  // Beyond what the enumeration of older headers names: 13, 14 and 15.
+  switch (static_cast<int>(which)) {
+    case 13:
+      return set(preference->average_sum);
+    case 14:
+      return set(preference->average_rows);
+    case 15:
+      return set(preference->average_columns);
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
       return set(preference->workspace);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
@@ -199,11 +302,79 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
+namespace {
+
+/// Chosen by averages alone: the arrays need not have been formed.
+cublasStatus_t choose_for_groups(const cublasLtMatmulDescOpaque_t& desc,
+                                 const Layout& left, const Layout& right,
+                                 const Layout& result,
+                                 const cublasLtMatmulPreferenceOpaque_t& preference,
+                                 cublasLtMatmulHeuristicResult_t& chosen, int* found) {
+  ++stand_in::blas_calls().asked_for_groups;
+  if (!is_grouped_product(desc, left, right, result) || preference.average_sum <= 0 ||
+      preference.average_rows <= 0 || preference.average_columns <= 0 ||
+      preference.reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  *found = 0;
+  if (!stand_in::has_grouped_algorithms || preference.left < kGroupAlignment ||
+      preference.right < kGroupAlignment || preference.result < kGroupAlignment) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  *found = 1;
+  chosen = {{static_cast<std::uint64_t>(preference.average_rows),
+             static_cast<std::uint64_t>(preference.average_columns),
+             static_cast<std::uint64_t>(preference.average_sum), preference.workspace,
+             preference.left, preference.right, preference.result, result.count},
+            preference.workspace,
+            CUBLAS_STATUS_SUCCESS};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/// Late, on the thread of the stream; the null stream is the calling thread.
+template <class Product>
+cublasStatus_t launch(const Product& product, cudaStream_t stream) {
+  if (stream == nullptr) {
+    product.run();
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  // Nothing holds the stream back: it would read what is not there yet.
+  if (!stream->after_exec) return CUBLAS_STATUS_INVALID_VALUE;
+  ++stand_in::blas_calls().beside;
+  stream->push([product] { product.run(); });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t multiply_groups(const GroupedProduct& product,
+                               const cublasLtMatmulAlgo_t& algorithm,
+                               const void* workspace, std::size_t workspace_bytes,
+                               cudaStream_t stream) {
+  if (stand_in::refuses_grouped_products) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!is_grouped_product(product.desc, product.left_layout, product.right_layout,
+                          product.result_layout) ||
+      algorithm.groups != product.result_layout.count ||
+      !is_aligned(product.left, kGroupAlignment) ||
+      !is_aligned(product.right, kGroupAlignment) ||
+      !is_aligned(product.result, kGroupAlignment) || workspace == nullptr ||
+      workspace_bytes < algorithm.workspace) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  ++stand_in::blas_calls().grouped_products;
+  stand_in::blas_calls().groups = product.result_layout.count;
+  return launch(product, stream);
+}
+
+}  // namespace
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t left,
     cublasLtMatrixLayout_t right, cublasLtMatrixLayout_t result,
     cublasLtMatrixLayout_t output, cublasLtMatmulPreference_t preference, int,
     cublasLtMatmulHeuristicResult_t results[], int* found) {
+  if (result->is_grouped()) {
+    return choose_for_groups(*desc, *left, *right, *result, *preference, results[0],
+                             found);
+  }
   ++stand_in::blas_calls().asked;
   const Product product{*desc,   *left,   *right, *result, nullptr,
                         nullptr, nullptr, 0.0,    0.0};
@@ -221,7 +392,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   }
   *found = 1;
   results[0] = {{result->rows, result->columns, product.inner(), preference->workspace,
-                 preference->left, preference->right, preference->result},
+                 preference->left, preference->right, preference->result, 0},
                 preference->workspace,
                 CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
@@ -246,9 +417,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                               void* output, cublasLtMatrixLayout_t,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-  ++stand_in::blas_calls().products;
+  if (!result_layout->is_grouped()) ++stand_in::blas_calls().products;
   if (std::exchange(stand_in::fail_next_product, false))
     return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (result_layout->is_grouped()) {
+    if (result != output) return CUBLAS_STATUS_INVALID_VALUE;
+    return multiply_groups(
+        {*desc, *left_layout, *right_layout, *result_layout,
+         static_cast<const void* const*>(left), static_cast<const void* const*>(right),
+         static_cast<void* const*>(output), alpha, beta},
+        *algorithm, workspace, workspace_bytes, stream);
+  }
   const Product product{*desc,
                         *left_layout,
                         *right_layout,
@@ -264,13 +443,5 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
       workspace_bytes < algorithm->workspace) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (stream == nullptr) {
-    product.run();
-    return CUBLAS_STATUS_SUCCESS;
-  }
-  // Nothing holds the stream back: it would read what is not there yet.
-  if (!stream->after_exec) return CUBLAS_STATUS_INVALID_VALUE;
-  ++stand_in::blas_calls().beside;
-  stream->push([product] { product.run(); });
-  return CUBLAS_STATUS_SUCCESS;
+  return launch(product, stream);
 }

@@ -20,7 +20,12 @@ enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70 };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16BF = 14 };
 using cudaDataType = cudaDataType_t;
+enum cublasLtPointerMode_t {
+  CUBLASLT_POINTER_MODE_HOST = 0,
+  CUBLASLT_POINTER_MODE_DEVICE = 1
+};
 enum cublasLtMatmulDescAttributes_t {
+  CUBLASLT_MATMUL_DESC_POINTER_MODE = 2,
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
   CUBLASLT_MATMUL_DESC_TRANSB = 4
 };
@@ -40,6 +45,7 @@ struct cublasLtMatmulDescOpaque_t {
   cublasComputeType_t compute;
   cudaDataType scale;
   cublasOperation_t left, right;
+  std::int32_t pointer_mode;
 };
 enum cublasLtMatrixLayoutAttribute_t {
   CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
@@ -49,18 +55,23 @@ struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType type;
   std::uint64_t rows, columns;
   std::int64_t stride;
-  std::int32_t count;  ///< of a batch
+  std::int32_t count;  ///< of a batch, or of groups
   std::int64_t step;
+  /// Of groups: their extents and strides on the device; otherwise null.
+  const std::int32_t *group_rows, *group_columns, *group_strides;
+  bool is_grouped() const { return group_rows != nullptr; }
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace;
   std::uint32_t reduction;
   std::uint32_t left, right, result, output;  ///< alignments
+  std::int64_t average_sum, average_rows, average_columns;
 };
 /// \brief Remembers what it was chosen for.
 struct cublasLtMatmulAlgo_t {
   std::uint64_t m, n, k, workspace;
   std::uint32_t left, right, result;  ///< alignments
+  std::int32_t groups;                ///< 0: one product, or a batch
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -71,6 +82,7 @@ using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
+std::size_t cublasLtGetVersion();
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 const char* cublasLtGetStatusString(cublasStatus_t status);
@@ -85,7 +97,16 @@ cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataT
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t which,
                                                 const void* value, std::size_t bytes);
-cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference);
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(
+    cublasLtMatmulPreference_t preference, std::size_t bytes);
+inline cublasStatus_t cublasLtMatmulPreferenceInit(
+    cublasLtMatmulPreference_t preference) {
+  return cublasLtMatmulPreferenceInit_internal(preference, sizeof(*preference));
+}
+/// \brief Not in the headers of older versions: what is tested looks it up by its name.
+extern "C" cublasStatus_t cublasLtGroupedMatrixLayoutInit_internal(
+    cublasLtMatrixLayout_t layout, std::size_t bytes, cudaDataType type, int groups,
+    const void* rows, const void* columns, const void* strides);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which,
     const void* value, std::size_t bytes);
@@ -118,6 +139,10 @@ struct BlasCalls {
   int asked = 0;     ///< for an algorithm
   int products = 0;  ///< launched
   int beside = 0;    ///< of them on other streams than the null one
+  int asked_for_groups = 0;
+  int grouped_products = 0;  ///< launched
+  int groups = 0;            ///< of the last of them
+  int wrong_groups = 0;  ///< whose arrays are such that a GPU would have done anything
 };
 BlasCalls& blas_calls();
 
@@ -125,5 +150,12 @@ BlasCalls& blas_calls();
 inline bool narrow_algorithms = false;
 /// \brief Whether the next product fails.
 inline bool fail_next_product = false;
+/// \brief As cublasLtGetVersion() tells it. Those before 13.2 have no grouped product.
+inline std::size_t version = 130802;
+/// \brief Whether it has an algorithm for groups, and does what it has one for.
+inline bool has_grouped_algorithms = true;
+inline bool refuses_grouped_products = false;
+/// \brief Whether the sums of its last group are twice what they should be.
+inline bool has_wrong_groups = false;
 
 }  // namespace stand_in
