@@ -97,7 +97,7 @@ void answer_attention(AnswerCase<T>& x) {
   x.add(kName, "lse", lse_HT);
   kernels::attention_delta<T>(x.exec, kHeads, kHeadDim, o_TO, do_TO, delta_HT);
   kernels::attention_backward<T>(x.exec, shape, scale, kernels::Pieces::kFirst, false,
-                                 qkv_TQ, qkv_TQ, lse_HT, delta_HT, do_TO, x.scratch,
+                                 qkv_TQ, qkv_TQ, o_TO, lse_HT, delta_HT, do_TO, x.scratch,
                                  dqkv_TQ, dqkv_TQ);
   x.add(kName, "dqkv", dqkv_TQ);
 }

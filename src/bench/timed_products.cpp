@@ -106,7 +106,7 @@ TimedKernel time_attention(const Workbench<T>& x, bool backward) {
   return product_kernel("attention backward", text, 5.0 * product, [=] {
     kernels::attention_delta<T>(exec, shape.heads, shape.head_dim, o_TO, do_TO, delta_HT);
     kernels::attention_backward<T>(exec, shape, scale, kFirst, false, qkv_TQ, qkv_TQ,
-                                   lse_HT, delta_HT, do_TO, *scratch, dqkv_TQ, dqkv_TQ);
+                                   o_TO, lse_HT, delta_HT, do_TO, *scratch, dqkv_TQ, dqkv_TQ);
   });
 }
 

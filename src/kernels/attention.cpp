@@ -2,7 +2,9 @@
 #include "pleat/kernels/attention.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "attention_cudnn.hpp"
 #include "attention_host.hpp"
 #include "attention_portable.hpp"
 #include "attention_products.hpp"
@@ -103,6 +105,11 @@ void attention_forward(const ExecSpace& exec, const AttentionShape& shape,
 #else
 #if defined(PLEAT_CUBLASLT_GEMM)
   if (pieces == Pieces::kFirst) {
+#if defined(PLEAT_CUDNN_ATTENTION)
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (cudnn_attention_forward(exec, near, scale, q_TQ, kv_UR, o_TO, lse_HT)) return;
+    }
+#endif
     return products_attention_forward<T>(exec, near, scale, q_TQ, kv_UR, scratch, o_TO,
                                          lse_HT);
   }
@@ -143,6 +150,7 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape,
                         Accumulator<T> scale, Pieces pieces, bool accumulate_keys,
                         const DeviceView<const T, 2>& q_TQ,
                         const DeviceView<const T, 2>& kv_UR,
+                        const DeviceView<const T, 2>& o_TO,
                         const DeviceView<const Accumulator<T>, 2>& lse_HT,
                         const DeviceView<const Accumulator<T>, 2>& delta_HT,
                         const DeviceView<const T, 2>& do_TO, Arena& scratch,
@@ -150,6 +158,7 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape,
   require_shape(shape);
   require_queries(shape, "queries", q_TQ);
   require_keys(shape, "keys and values", kv_UR);
+  require_queries(shape, "attention output", o_TO);
   require_statistic(shape, "lse", lse_HT);
   require_statistic(shape, "delta", delta_HT);
   require_queries(shape, "gradient of the output", do_TO);
@@ -163,6 +172,14 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape,
 #else
 #if defined(PLEAT_CUBLASLT_GEMM)
   if (pieces == Pieces::kFirst && !accumulate_keys) {
+#if defined(PLEAT_CUDNN_ATTENTION)
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (cudnn_attention_backward(exec, near, scale, q_TQ, kv_UR, o_TO, lse_HT, do_TO,
+                                   dq_TQ, dkv_UR)) {
+        return;
+      }
+    }
+#endif
     return products_attention_backward<T>(exec, near, scale, q_TQ, kv_UR, lse_HT, delta_HT,
                                           do_TO, scratch, dq_TQ, dkv_UR);
   }
@@ -184,7 +201,7 @@ void attention_backward(const ExecSpace& exec, const AttentionShape& shape,
   template void attention_backward<T>(                                                   \
       const ExecSpace&, const AttentionShape&, Accumulator<T>, Pieces, bool,             \
       const DeviceView<const T, 2>&, const DeviceView<const T, 2>&,                      \
-      const DeviceView<const Accumulator<T>, 2>&,                                        \
+      const DeviceView<const T, 2>&, const DeviceView<const Accumulator<T>, 2>&,         \
       const DeviceView<const Accumulator<T>, 2>&, const DeviceView<const T, 2>&, Arena&, \
       const DeviceView<T, 2>&, const DeviceView<T, 2>&);
 PLEAT_INSTANTIATE(float)

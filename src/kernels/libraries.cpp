@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "attention_cudnn.hpp"
+#include "attention_graphs.hpp"
 #include "gemm_cublaslt.hpp"
 #include "gemm_onednn.hpp"
 #include "gemm_packed.hpp"
@@ -61,6 +63,21 @@ std::string product_library() {
 template std::string product_library<float>();
 template std::string product_library<double>();
 template std::string product_library<Bf16>();
+
+// In the order in which attention.cpp chooses.
+std::string attention_library() {
+#if defined(PLEAT_HOST_GEMM)
+  return "tiles on the host";
+#elif defined(PLEAT_CUDNN_ATTENTION)
+  const std::string fused = attention_graph_library();
+  return fused.empty() ? "cuBLASLt (cuDNN is not on this machine)"
+                       : fused + ", else cuBLASLt";
+#elif defined(PLEAT_CUBLASLT_GEMM)
+  return "cuBLASLt (cuDNN is not compiled in)";
+#else
+  return "portable kernel";
+#endif
+}
 
 std::string linked_libraries() {
   std::string names;

@@ -254,7 +254,7 @@ void attend_backward(const Context& context, const plan::ModelConfig& part,
   kernels::attention_delta<T>(context.exec, part.heads, part.head_dim, o_UO, do_UO, delta_HU);
   if (context.grid.degree(Axis::kContext) == 1) {
     kernels::attention_backward<T>(context.exec, whole_shape(part, batch), scale_of<T>(part),
-                                   Pieces::kFirst, false, qkv_UQ, qkv_UQ, lse_HU, delta_HU,
+                                   Pieces::kFirst, false, qkv_UQ, qkv_UQ, o_UO, lse_HU, delta_HU,
                                    do_UO, context.scratch, dqkv_UQ, dqkv_UQ);
     return;
   }
@@ -265,8 +265,8 @@ void attend_backward(const Context& context, const plan::ModelConfig& part,
   keys.for_each([&](std::int64_t source, const DeviceView<T, 2>& kv_UR) {
     for (const Pair& pair : chunks.pairs_with(source, part, batch.sequences)) {
       kernels::attention_backward<T>(context.exec, pair.shape, scale_of<T>(part), pair.pieces,
-                                     true, qkv_UQ, kv_UR, lse_HU, delta_HU, do_UO,
-                                     context.scratch, dqkv_UQ, gradients.of(source));
+                                     true, qkv_UQ, kv_UR, o_UO, lse_HU, delta_HU,
+                                     do_UO, context.scratch, dqkv_UQ, gradients.of(source));
     }
     gradients.pass_on(step++);
   });

@@ -96,7 +96,8 @@ TEST_F(Bench, PortabilityIsAPageAboutTheMachineOnItsRanks) {
   ASSERT_EQ(WEXITSTATUS(status), 0) << page;
   EXPECT_THAT(page,
               AllOf(HasSubstr("device"), HasSubstr("ranks          2, 1 threads each"),
-                    HasSubstr("products bf16"), HasSubstr("router, softmax dlogits"),
+                    HasSubstr("products bf16"), HasSubstr("attention bf16"),
+                    HasSubstr("router, softmax dlogits"),
                     HasSubstr("gemm weight gradient"), Not(HasSubstr("swiglu forward")),
                     HasSubstr("all-to-all-v"), HasSubstr("exchange")));
   const bench::Report found = report("page.json");

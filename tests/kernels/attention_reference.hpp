@@ -183,8 +183,8 @@ void run_backward(Variant variant, const AttentionShape& shape, Pieces pieces,
   const auto scale = static_cast<Accumulator<T>>(1.0 / std::sqrt(double(shape.head_dim)));
   if (variant == Variant::kProgram) {
     kernels::attention_backward<T>(ExecSpace(), shape, scale, pieces, accumulate_keys,
-                                   a.q_TQ, a.kv_UR, a.lse_HT, a.delta_HT, a.do_TO,
-                                   scratch, a.dq_TQ, a.dkv_UR);
+                                   a.q_TQ, a.kv_UR, a.o_TO, a.lse_HT, a.delta_HT,
+                                   a.do_TO, scratch, a.dq_TQ, a.dkv_UR);
   } else if (variant == Variant::kPortable) {
     kernels::portable_attention_backward<T>(ExecSpace(), shape, scale, pieces,
                                             accumulate_keys, a.q_TQ, a.kv_UR, a.lse_HT,

@@ -69,10 +69,12 @@ void attention_delta(const ExecSpace& exec, std::int64_t heads, std::int64_t hea
 /// rows of the shape in dq_TQ (H d columns), and in any case its rows of dkv_UR (G d columns
 /// from k_column and from v_column), are overwritten; with kFurther dq_TQ accumulates.
 /// \param accumulate_keys  dkv_UR accumulates instead
+/// \param o_TO  of all pieces; fused attention forms delta from it by itself
 template <class T>
 void attention_backward(const ExecSpace& exec, const AttentionShape& shape, Accumulator<T> scale,
                         Pieces pieces, bool accumulate_keys,
                         const DeviceView<const T, 2>& q_TQ, const DeviceView<const T, 2>& kv_UR,
+                        const DeviceView<const T, 2>& o_TO,
                         const DeviceView<const Accumulator<T>, 2>& lse_HT,
                         const DeviceView<const Accumulator<T>, 2>& delta_HT,
                         const DeviceView<const T, 2>& do_TO, Arena& scratch,

@@ -2,7 +2,8 @@
 #pragma once
 
 /// \file
-/// \brief What multiplies matrices in this build and on this machine, for reports.
+/// \brief What multiplies matrices and forms attention in this build and on this machine,
+/// for reports.
 
 #include <string>
 
@@ -13,6 +14,10 @@ namespace pleat::kernels {
 /// and why, "rocBLAS", "portable kernel".
 template <class T>
 std::string product_library();
+
+/// \brief What attention in bf16 hands whole sequences to: "cuDNN 9.28.1, else cuBLASLt",
+/// "cuBLASLt (cuDNN is not on this machine)", "tiles on the host", "portable kernel".
+std::string attention_library();
 
 /// \brief The libraries that were found when the program was built, whether a product
 /// goes to them or not: "BLAS, oneDNN 2.7.3"; "none".

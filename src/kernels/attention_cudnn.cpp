@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which attention goes to cuDNN, sequence by sequence, and whether its results are believed.
+//
+// Legend: as attention.hpp.
+#include "attention_cudnn.hpp"
+
+#if defined(PLEAT_CUDNN_ATTENTION)
+
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <Kokkos_Profiling_ScopedRegion.hpp>
+
+#include "attention_check.hpp"
+#include "attention_graphs.hpp"
+#include "pleat/base/error.hpp"
+#include "pleat/base/gpu_stream.hpp"
+
+namespace pleat::kernels {
+namespace {
+
+/// Rows of cuDNN's tiles. Sequences that end within a tile are left to the products: several
+/// versions of cuDNN had gradients of such tails wrong on Hopper.
+constexpr std::int64_t kTile = 128;
+/// Loads of a row are as wide.
+constexpr std::int64_t kAlignment = 16;
+/// A plan that wants more memory than this is none. On Hopper the backward pass takes a matrix
+/// of sequence x sequence for each head: 0.9 GiB for 28 heads at 4,096, 1.5 GiB for 48.
+constexpr std::size_t kMostWorkspace = std::size_t{1} << 30;
+
+bool is_taken(const AttentionShape& shape) {
+  return shape.batch > 0 && shape.queries > 0 && shape.queries % kTile == 0 &&
+         shape.queries == shape.keys && shape.diagonal == 0 && shape.head_dim % 8 == 0 &&
+         shape.head_dim <= 128;
+}
+
+template <class View>
+bool is_aligned(const View& rows, std::int64_t column = 0) {
+  const auto bytes = static_cast<std::int64_t>(sizeof(Bf16));
+  return (reinterpret_cast<std::uintptr_t>(rows.data() + column) % kAlignment == 0) &&
+         static_cast<std::int64_t>(rows.stride(0)) * bytes % kAlignment == 0;
+}
+
+template <class View>
+bool are_aligned(const AttentionShape& shape, const View& kv_UR) {
+  return is_aligned(kv_UR, shape.k_column) && is_aligned(kv_UR, shape.v_column);
+}
+
+/// Where row `row` begins; cuDNN's arrays have no const.
+template <class View>
+void* row_of(const View& rows, std::int64_t row, std::int64_t column = 0) {
+  auto* const first = rows.data() + row * static_cast<std::int64_t>(rows.stride(0)) + column;
+  return const_cast<void*>(static_cast<const void*>(first));
+}
+
+template <class View>
+void* statistic_of(const View& values_HT, std::int64_t row) {
+  return const_cast<void*>(static_cast<const void*>(values_HT.data() + row));
+}
+
+template <class View>
+std::int64_t stride_of(const View& rows) {
+  return static_cast<std::int64_t>(rows.stride(0));
+}
+
+/// \brief The library, its plans and its memory on one stream.
+class Engine {
+ public:
+  explicit Engine(const ExecSpace& exec)
+      : graphs_(open_attention_graphs(gpu::stream_of(exec))) {}
+
+  /// \return null where the library does not do this shape, or there is no memory for it
+  const AttentionGraph* graph(const ExecSpace& exec, const GraphShape& shape) {
+    if (!graphs_) return nullptr;
+    const auto known = known_.find(shape);
+    if (known != known_.end()) return known->second.get();
+    auto graph = graphs_->plan(shape);
+    if (graph && !has_workspace(exec, graph->workspace_bytes())) graph.reset();
+    return known_.emplace(shape, std::move(graph)).first->second.get();
+  }
+
+  void run(const AttentionGraph& graph, const GraphArrays& arrays) {
+    const std::string failure = graph.run(arrays, workspace_.data());
+    PLEAT_REQUIRE(failure.empty(), InternalError, "PL0815",
+                  "cuDNN failed in attention: {}", failure);
+  }
+
+ private:
+  bool has_workspace(const ExecSpace& exec, std::size_t bytes);
+
+  std::unique_ptr<AttentionGraphs> graphs_;
+  std::map<GraphShape, std::unique_ptr<AttentionGraph>> known_;
+  DeviceView<std::byte, 1> workspace_;  ///< of one graph after the other
+};
+
+/// Where there is no memory the smaller workspace stays, for the graphs that are known.
+bool Engine::has_workspace(const ExecSpace& exec, std::size_t bytes) {
+  if (bytes <= workspace_.size()) return true;
+  if (bytes > kMostWorkspace) return false;
+  try {
+    const DeviceView<std::byte, 1> larger(
+        Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::kernels::attention"), bytes);
+    exec.fence("pleat::kernels::attention: another workspace");
+    workspace_ = larger;
+  } catch (const std::exception&) {  // Kokkos says it with more than one type
+    return false;
+  }
+  return true;
+}
+
+/// As the products' (gemm_cublaslt.cpp): found by stream, gone before Kokkos is.
+Engine& engine_of(const ExecSpace& exec) {
+  static std::mutex mutex;
+  static std::map<gpu::StreamHandle, std::unique_ptr<Engine>> engines;
+  const std::lock_guard lock(mutex);
+  if (engines.empty()) Kokkos::push_finalize_hook([] { engines.clear(); });
+  auto& engine = engines[gpu::stream_of(exec)];
+  if (!engine) engine = std::make_unique<Engine>(exec);
+  return *engine;
+}
+
+/// \brief Whether cuDNN agrees with the products about heads like these; asked once.
+bool is_believed(const ExecSpace& exec, Engine& engine, const GraphShape& shape) {
+  static std::mutex mutex;
+  static std::map<CheckedCase, bool> verdicts;
+  const std::lock_guard lock(mutex);
+  const CheckedCase checked = checked_case(shape);
+  const auto known = verdicts.find(checked);
+  if (known != verdicts.end()) return known->second;
+  const AttentionCheck check = check_attention(
+      exec, checked, [&](const GraphShape& small, const GraphArrays& arrays) {
+        const AttentionGraph* const graph = engine.graph(exec, small);
+        if (graph == nullptr) return false;
+        engine.run(*graph, arrays);
+        return true;
+      });
+  if (!check.agrees) {
+    fmt::print(stderr,
+               "WARNING: {} is not used for attention {} with {}/{} heads of {}: {}\n",
+               attention_graph_library(), checked.backward ? "backward" : "forward",
+               checked.heads, checked.kv_heads, checked.head_dim, check.finding);
+  }
+  return verdicts.emplace(checked, check.agrees).first->second;
+}
+
+/// For Kokkos Tools, as the products' (gemm_cublaslt.cpp).
+std::string region_name(const AttentionShape& shape, bool backward) {
+  const double product = static_cast<double>(shape.batch * shape.heads * shape.head_dim) *
+                         static_cast<double>(shape.queries) *
+                         static_cast<double>(shape.queries + 1);
+  return fmt::format("pleat::kernels::attention cuDNN {}, {}/{} heads of {} flop={:.0f}",
+                     backward ? "backward" : "forward", shape.heads, shape.kv_heads,
+                     shape.head_dim, (backward ? 5.0 : 2.0) * product);
+}
+
+/// Runs the graph of one sequence for each of them. \param arrays_of  (query row, key row)
+template <class ArraysOf>
+bool run_sequences(const ExecSpace& exec, const AttentionShape& shape,
+                   const GraphShape& one, const ArraysOf& arrays_of) {
+  Engine& engine = engine_of(exec);
+  const AttentionGraph* const graph = engine.graph(exec, one);
+  if (graph == nullptr || !is_believed(exec, engine, one)) return false;
+  std::optional<Kokkos::Profiling::ScopedRegion> region;
+  if (Kokkos::Profiling::profileLibraryLoaded()) {
+    region.emplace(region_name(shape, one.backward));
+  }
+  for (std::int64_t b = 0; b < shape.batch; ++b) {
+    engine.run(*graph, arrays_of(shape.first_query + b * shape.query_stride,
+                                 shape.first_key + b * shape.key_stride));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool cudnn_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
+                             float scale, const DeviceView<const Bf16, 2>& q_TQ,
+                             const DeviceView<const Bf16, 2>& kv_UR,
+                             const DeviceView<Bf16, 2>& o_TO,
+                             const DeviceView<float, 2>& lse_HT) {
+  if (!is_taken(shape) || !is_aligned(q_TQ) || !are_aligned(shape, kv_UR) ||
+      !is_aligned(o_TO)) {
+    return false;
+  }
+  const GraphShape one{.sequence = shape.queries,
+                       .heads = shape.heads,
+                       .kv_heads = shape.kv_heads,
+                       .head_dim = shape.head_dim,
+                       .q_stride = stride_of(q_TQ),
+                       .kv_stride = stride_of(kv_UR),
+                       .o_stride = stride_of(o_TO),
+                       .lse_stride = stride_of(lse_HT),
+                       .scale = scale};
+  return run_sequences(exec, shape, one, [&](std::int64_t t, std::int64_t u) {
+    return GraphArrays{.q = row_of(q_TQ, t),
+                       .k = row_of(kv_UR, u, shape.k_column),
+                       .v = row_of(kv_UR, u, shape.v_column),
+                       .o = row_of(o_TO, t),
+                       .lse = statistic_of(lse_HT, t)};
+  });
+}
+
+bool cudnn_attention_backward(const ExecSpace& exec, const AttentionShape& shape,
+                              float scale, const DeviceView<const Bf16, 2>& q_TQ,
+                              const DeviceView<const Bf16, 2>& kv_UR,
+                              const DeviceView<const Bf16, 2>& o_TO,
+                              const DeviceView<const float, 2>& lse_HT,
+                              const DeviceView<const Bf16, 2>& do_TO,
+                              const DeviceView<Bf16, 2>& dq_TQ,
+                              const DeviceView<Bf16, 2>& dkv_UR) {
+  if (!is_taken(shape) || !is_aligned(q_TQ) || !are_aligned(shape, kv_UR) ||
+      !is_aligned(o_TO) || !is_aligned(do_TO) || !is_aligned(dq_TQ) ||
+      !are_aligned(shape, dkv_UR)) {
+    return false;
+  }
+  const GraphShape one{.backward = true,
+                       .sequence = shape.queries,
+                       .heads = shape.heads,
+                       .kv_heads = shape.kv_heads,
+                       .head_dim = shape.head_dim,
+                       .q_stride = stride_of(q_TQ),
+                       .kv_stride = stride_of(kv_UR),
+                       .o_stride = stride_of(o_TO),
+                       .lse_stride = stride_of(lse_HT),
+                       .do_stride = stride_of(do_TO),
+                       .dq_stride = stride_of(dq_TQ),
+                       .dkv_stride = stride_of(dkv_UR),
+                       .scale = scale};
+  return run_sequences(exec, shape, one, [&](std::int64_t t, std::int64_t u) {
+    return GraphArrays{.q = row_of(q_TQ, t),
+                       .k = row_of(kv_UR, u, shape.k_column),
+                       .v = row_of(kv_UR, u, shape.v_column),
+                       .o = row_of(o_TO, t),
+                       .lse = statistic_of(lse_HT, t),
+                       .d_o = row_of(do_TO, t),
+                       .dq = row_of(dq_TQ, t),
+                       .dk = row_of(dkv_UR, u, shape.k_column),
+                       .dv = row_of(dkv_UR, u, shape.v_column)};
+  });
+}
+
+}  // namespace pleat::kernels
+
+#endif
