@@ -20,8 +20,8 @@
 
 #include "attention_check.hpp"
 #include "attention_graphs.hpp"
+#include "by_stream.hpp"
 #include "pleat/base/error.hpp"
-#include "pleat/base/gpu_stream.hpp"
 
 namespace pleat::kernels {
 namespace {
@@ -115,17 +115,6 @@ bool Engine::has_workspace(const ExecSpace& exec, std::size_t bytes) {
   return true;
 }
 
-/// As the products' (gemm_cublaslt.cpp): found by stream, gone before Kokkos is.
-Engine& engine_of(const ExecSpace& exec) {
-  static std::mutex mutex;
-  static std::map<gpu::StreamHandle, std::unique_ptr<Engine>> engines;
-  const std::lock_guard lock(mutex);
-  if (engines.empty()) Kokkos::push_finalize_hook([] { engines.clear(); });
-  auto& engine = engines[gpu::stream_of(exec)];
-  if (!engine) engine = std::make_unique<Engine>(exec);
-  return *engine;
-}
-
 /// \brief Whether cuDNN agrees with the products about heads like these; asked once.
 bool is_believed(const ExecSpace& exec, Engine& engine, const GraphShape& shape) {
   static std::mutex mutex;
@@ -164,7 +153,7 @@ std::string region_name(const AttentionShape& shape, bool backward) {
 template <class ArraysOf>
 bool run_sequences(const ExecSpace& exec, const AttentionShape& shape,
                    const GraphShape& one, const ArraysOf& arrays_of) {
-  Engine& engine = engine_of(exec);
+  Engine& engine = object_by_stream<Engine>(exec);
   const AttentionGraph* const graph = engine.graph(exec, one);
   if (graph == nullptr || !is_believed(exec, engine, one)) return false;
   std::optional<Kokkos::Profiling::ScopedRegion> region;
@@ -178,6 +167,35 @@ bool run_sequences(const ExecSpace& exec, const AttentionShape& shape,
   return true;
 }
 
+GraphShape forward_shape(const AttentionShape& shape, float scale,
+                         const DeviceView<const Bf16, 2>& q_TQ,
+                         const DeviceView<const Bf16, 2>& kv_UR,
+                         const DeviceView<const Bf16, 2>& o_TO,
+                         const DeviceView<const float, 2>& lse_HT) {
+  return {.sequence = shape.queries,
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .q_stride = stride_of(q_TQ),
+          .kv_stride = stride_of(kv_UR),
+          .o_stride = stride_of(o_TO),
+          .lse_stride = stride_of(lse_HT),
+          .scale = scale};
+}
+
+/// Of the sequence whose queries begin at row t and keys at row u.
+GraphArrays forward_arrays(const AttentionShape& shape, std::int64_t t, std::int64_t u,
+                           const DeviceView<const Bf16, 2>& q_TQ,
+                           const DeviceView<const Bf16, 2>& kv_UR,
+                           const DeviceView<const Bf16, 2>& o_TO,
+                           const DeviceView<const float, 2>& lse_HT) {
+  return {.q = row_of(q_TQ, t),
+          .k = row_of(kv_UR, u, shape.k_column),
+          .v = row_of(kv_UR, u, shape.v_column),
+          .o = row_of(o_TO, t),
+          .lse = statistic_of(lse_HT, t)};
+}
+
 }  // namespace
 
 bool cudnn_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
@@ -189,21 +207,9 @@ bool cudnn_attention_forward(const ExecSpace& exec, const AttentionShape& shape,
       !is_aligned(o_TO)) {
     return false;
   }
-  const GraphShape one{.sequence = shape.queries,
-                       .heads = shape.heads,
-                       .kv_heads = shape.kv_heads,
-                       .head_dim = shape.head_dim,
-                       .q_stride = stride_of(q_TQ),
-                       .kv_stride = stride_of(kv_UR),
-                       .o_stride = stride_of(o_TO),
-                       .lse_stride = stride_of(lse_HT),
-                       .scale = scale};
+  const GraphShape one = forward_shape(shape, scale, q_TQ, kv_UR, o_TO, lse_HT);
   return run_sequences(exec, shape, one, [&](std::int64_t t, std::int64_t u) {
-    return GraphArrays{.q = row_of(q_TQ, t),
-                       .k = row_of(kv_UR, u, shape.k_column),
-                       .v = row_of(kv_UR, u, shape.v_column),
-                       .o = row_of(o_TO, t),
-                       .lse = statistic_of(lse_HT, t)};
+    return forward_arrays(shape, t, u, q_TQ, kv_UR, o_TO, lse_HT);
   });
 }
 
@@ -220,29 +226,18 @@ bool cudnn_attention_backward(const ExecSpace& exec, const AttentionShape& shape
       !are_aligned(shape, dkv_UR)) {
     return false;
   }
-  const GraphShape one{.backward = true,
-                       .sequence = shape.queries,
-                       .heads = shape.heads,
-                       .kv_heads = shape.kv_heads,
-                       .head_dim = shape.head_dim,
-                       .q_stride = stride_of(q_TQ),
-                       .kv_stride = stride_of(kv_UR),
-                       .o_stride = stride_of(o_TO),
-                       .lse_stride = stride_of(lse_HT),
-                       .do_stride = stride_of(do_TO),
-                       .dq_stride = stride_of(dq_TQ),
-                       .dkv_stride = stride_of(dkv_UR),
-                       .scale = scale};
+  GraphShape one = forward_shape(shape, scale, q_TQ, kv_UR, o_TO, lse_HT);
+  one.backward = true;
+  one.do_stride = stride_of(do_TO);
+  one.dq_stride = stride_of(dq_TQ);
+  one.dkv_stride = stride_of(dkv_UR);
   return run_sequences(exec, shape, one, [&](std::int64_t t, std::int64_t u) {
-    return GraphArrays{.q = row_of(q_TQ, t),
-                       .k = row_of(kv_UR, u, shape.k_column),
-                       .v = row_of(kv_UR, u, shape.v_column),
-                       .o = row_of(o_TO, t),
-                       .lse = statistic_of(lse_HT, t),
-                       .d_o = row_of(do_TO, t),
-                       .dq = row_of(dq_TQ, t),
-                       .dk = row_of(dkv_UR, u, shape.k_column),
-                       .dv = row_of(dkv_UR, u, shape.v_column)};
+    GraphArrays arrays = forward_arrays(shape, t, u, q_TQ, kv_UR, o_TO, lse_HT);
+    arrays.d_o = row_of(do_TO, t);
+    arrays.dq = row_of(dq_TQ, t);
+    arrays.dk = row_of(dkv_UR, u, shape.k_column);
+    arrays.dv = row_of(dkv_UR, u, shape.v_column);
+    return arrays;
   });
 }
 

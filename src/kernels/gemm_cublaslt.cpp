@@ -10,8 +10,6 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +18,7 @@
 #include <cublasLt.h>
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
+#include "by_stream.hpp"
 #include "cublaslt_grouped.hpp"
 #include "cublaslt_operation.hpp"
 #include "cublaslt_shape.hpp"
@@ -397,24 +396,12 @@ bool may_go_together(const GroupedProduct<T, C>& product) {
   return !is_empty && product.offsets.device.size() > groups && suits_groups(product);
 }
 
-/// Kernels are free functions that are handed an execution space and nothing else, so
-/// what its products share is found by its stream. All of it is gone before Kokkos is.
-Engine& engine_of(const ExecSpace& exec) {
-  static std::mutex mutex;
-  static std::map<gpu::StreamHandle, std::unique_ptr<Engine>> engines;
-  const std::lock_guard lock(mutex);
-  if (engines.empty()) Kokkos::push_finalize_hook([] { engines.clear(); });
-  auto& engine = engines[gpu::stream_of(exec)];
-  if (!engine) engine = std::make_unique<Engine>(exec);
-  return *engine;
-}
-
 }  // namespace
 
 template <class T, class C>
 void cublaslt_gemms(const ExecSpace& exec,
                     std::span<const MatrixProduct<T, T, C>> products) {
-  Engine& engine = engine_of(exec);
+  Engine& engine = object_by_stream<Engine>(exec);
   if (products.empty() || !Kokkos::Profiling::profileLibraryLoaded()) {
     return engine.multiply<T, C>(exec, products);
   }
@@ -427,7 +414,7 @@ void cublaslt_gemms(const ExecSpace& exec,
 
 template <class T, class C>
 void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch) {
-  Engine& engine = engine_of(exec);
+  Engine& engine = object_by_stream<Engine>(exec);
   if (!Kokkos::Profiling::profileLibraryLoaded())
     return engine.multiply<T, C>(exec, batch);
   const double flop = static_cast<double>(batch.count) * flop_of(batch.first);
@@ -439,7 +426,7 @@ void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch)
 template <class T, class C>
 bool cublaslt_grouped_gemm(const ExecSpace& exec, const GroupedProduct<T, C>& product) {
   if (!may_go_together(product)) return false;
-  Engine& engine = engine_of(exec);
+  Engine& engine = object_by_stream<Engine>(exec);
   const std::optional<GroupPlan> plan = engine.plan(product);
   if (!plan) return false;
   if (!Kokkos::Profiling::profileLibraryLoaded())

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <type_traits>
 
 #include <rocblas/rocblas.h>
 
+#include "by_stream.hpp"
 #include "gemm_portable.hpp"
 #include "pleat/base/gpu_stream.hpp"
 
@@ -50,9 +48,9 @@ bool is_countable(const MatrixProduct<T, T, C>& x) {
 /// \brief A handle whose calls queue on one stream and sum in a fixed order.
 class Handle {
  public:
-  explicit Handle(gpu::StreamHandle stream) {
+  explicit Handle(const ExecSpace& exec) {
     check_blas(rocblas_create_handle(&handle_), "rocblas_create_handle");
-    check_blas(rocblas_set_stream(handle_, stream), "rocblas_set_stream");
+    check_blas(rocblas_set_stream(handle_, gpu::stream_of(exec)), "rocblas_set_stream");
     check_blas(rocblas_set_atomics_mode(handle_, rocblas_atomics_not_allowed),
                "rocblas_set_atomics_mode");
   }
@@ -64,19 +62,6 @@ class Handle {
  private:
   rocblas_handle handle_ = nullptr;
 };
-
-/// Kernels are free functions that are handed an execution space and nothing else, so its
-/// handle is found by its stream. All of them are gone before Kokkos is.
-Handle& handle_of(const ExecSpace& exec) {
-  static std::mutex mutex;
-  static std::map<gpu::StreamHandle, std::unique_ptr<Handle>> handles;
-  const std::lock_guard lock(mutex);
-  if (handles.empty()) Kokkos::push_finalize_hook([] { handles.clear(); });
-  const gpu::StreamHandle stream = gpu::stream_of(exec);
-  auto& handle = handles[stream];
-  if (!handle) handle = std::make_unique<Handle>(stream);
-  return *handle;
-}
 
 /// A row-major matrix is its transpose in BLAS's column-major eyes: c^T = op(b)^T
 /// op(a)^T.
@@ -96,7 +81,7 @@ rocblas_status multiply(rocblas_handle handle, const MatrixProduct<T, T, C>& x) 
 template <class T, class C>
 void rocblas_gemms(const ExecSpace& exec,
                    std::span<const MatrixProduct<T, T, C>> products) {
-  const Handle& handle = handle_of(exec);
+  const Handle& handle = object_by_stream<Handle>(exec);
   for (const auto& product : products) {
     if (product.m == 0 || product.n == 0) continue;
     // Libraries disagree about products over nothing; the portable kernel scales c by
