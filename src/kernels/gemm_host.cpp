@@ -91,29 +91,50 @@ double work(const Product& product) {
          static_cast<double>(std::max<std::int64_t>(product.k, 1));
 }
 
-/// Products become tasks: with few products each is shared by all threads, with many each is
-/// one task and the largest start first. In memory that the thread keeps for the next call.
+/// Into how many pieces each of `count` products is cut. Pieces copy operands once more, so there
+/// are no more than keep all threads busy to the end.
+std::int64_t pieces_of_each(std::int64_t count, std::int64_t threads) {
+  constexpr std::int64_t kTasksPerThread = 8;
+  return std::clamp<std::int64_t>((kTasksPerThread * threads + count - 1) / count, 1, threads);
+}
+
+template <class Product>
+void append_cut(const Product& product, std::int64_t pieces, std::vector<Product>& tasks) {
+  // Below this a second thread costs more than it brings.
+  constexpr double kSmallestPiece = 64.0 * 64.0 * 32.0;
+  if (product.m == 0 || product.n == 0) return;
+  const bool small = work(product) < static_cast<double>(pieces) * kSmallestPiece;
+  append_pieces(product, small ? Cut{} : choose_cut(product, pieces), tasks);
+}
+
+/// The last tasks are shared by all threads, lest some wait for one of them.
+template <class Product>
+void cut_last(std::int64_t threads, std::vector<Product>& tasks) {
+  const std::size_t end = tasks.size();
+  const std::size_t begin = end - std::min(end, static_cast<std::size_t>(threads));
+  for (std::size_t i = begin; i < end; ++i) append_cut(Product(tasks[i]), threads, tasks);
+  tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(begin),
+              tasks.begin() + static_cast<std::ptrdiff_t>(end));
+}
+
+/// Products become tasks, the largest first. In memory that the thread keeps for the next call.
 template <class Product>
 const std::vector<Product>& make_tasks(std::span<const Product> products,
                                        std::int64_t threads) {
-  // Below this a second thread costs more than it brings.
-  constexpr double kSmallestPiece = 64.0 * 64.0 * 32.0;
-  constexpr std::int64_t kManyPerThread = 8;
-  const bool many = static_cast<std::int64_t>(products.size()) >= kManyPerThread * threads;
   static thread_local std::vector<Product> tasks;
   tasks.clear();
-  tasks.reserve(products.size() * static_cast<std::size_t>(many ? 1 : threads));
-  for (const Product& product : products) {
-    if (product.m == 0 || product.n == 0) continue;
-    const double pieces = std::min(static_cast<double>(threads), work(product) / kSmallestPiece);
-    const bool whole = many || pieces < static_cast<double>(threads);
-    append_pieces(product, whole ? Cut{} : choose_cut(product, threads), tasks);
-  }
-  if (many) {
+  if (products.empty()) return tasks;
+  const std::int64_t pieces =
+      pieces_of_each(static_cast<std::int64_t>(products.size()), threads);
+  tasks.reserve(products.size() * static_cast<std::size_t>(pieces) +
+                static_cast<std::size_t>(threads * threads));
+  for (const Product& product : products) append_cut(product, pieces, tasks);
+  if (pieces < threads) {
     // Not stable_sort, which allocates.
     std::sort(tasks.begin(), tasks.end(), [](const auto& x, const auto& y) {
       return work(x) != work(y) ? work(x) > work(y) : std::less<>()(x.c, y.c);
     });
+    cut_last(threads, tasks);
   }
   return tasks;
 }

@@ -70,9 +70,9 @@ struct Block {
           Sum;
   static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Sum));
   static constexpr int kColumns = 2 * kLanes;
-  // Elements, at most: a strip of b 32 KiB, a block of a 288 KiB, a block of b 2 MiB.
-  // Long strips visit c seldom, which pays where two threads share little memory
-  // bandwidth.
+  // Elements, at most: a strip of b 64 KiB (32 with AVX2), a block of a 288 KiB, a block
+  // of b 2 MiB. Long strips visit c seldom, which pays where two threads share little
+  // memory bandwidth.
   static constexpr std::int64_t kInner =
       2048 / static_cast<std::int64_t>(sizeof(Element));
   static constexpr std::int64_t kBlockRows = 144;
@@ -160,21 +160,23 @@ struct Lanes<Bf16Pair> {
 };
 #endif
 
-/// \brief c[kRows, kColumns] = alpha a b + beta c from packed strips of k elements.
-template <class Method, class C>
+/// \brief c[height, kColumns] = alpha a b + beta c from packed strips of k elements.
+/// \tparam Rows  rows of a's strip that are multiplied, at least height
+template <class Method, class C, int Rows>
 [[gnu::noinline]] void multiply_strips(std::int64_t k,
                                        const typename Method::Element* __restrict__ a,
                                        const typename Method::Element* __restrict__ b,
                                        typename Method::Sum alpha,
                                        typename Method::Sum beta, C* __restrict__ c,
-                                       std::int64_t c_stride, Ahead& ahead) {
+                                       std::int64_t c_stride, std::int64_t height,
+                                       Ahead& ahead) {
   using Sum = typename Method::Sum;
   using Vector = typename Block<Method>::Vector;
   using Row = Lanes<typename Method::Element>;
   constexpr int kLanes = Block<Method>::kLanes;
-  Vector sum[kRows][2];
+  Vector sum[Rows][2];
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+  for (int i = 0; i < Rows; ++i) {
     sum[i][0] = Vector{};
     sum[i][1] = Vector{};
     // The tile of c is wanted at the end only.
@@ -188,7 +190,7 @@ template <class Method, class C>
     // row.
     asm("" : "+v"(b0), "+v"(b1));
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
+    for (int i = 0; i < Rows; ++i) {
       const auto element = Row::broadcast(a[i]);
       Row::add_product(element, b0, sum[i][0]);
       Row::add_product(element, b1, sum[i][1]);
@@ -210,7 +212,8 @@ template <class Method, class C>
 #pragma GCC unroll 4
   for (; p < k; ++p) add_products();
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+  for (int i = 0; i < Rows; ++i) {
+    if (i == height) return;
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       C* const result = c + i * c_stride + half * kLanes;
@@ -222,18 +225,36 @@ template <class Method, class C>
   }
 }
 
-/// \brief multiply_strips for a tile that the border of c cuts.
+/// \brief multiply_strips over the rows that there are, in thirds of a strip: experts have
+/// few rows, and the last strip of each is cut anywhere.
+template <class Method, class C>
+void multiply_rows(std::int64_t k, const typename Method::Element* a,
+                   const typename Method::Element* b, typename Method::Sum alpha,
+                   typename Method::Sum beta, C* c, std::int64_t c_stride,
+                   std::int64_t height, Ahead& ahead) {
+  constexpr int kThird = kRows / 3;
+  if (height > 2 * kThird) {
+    multiply_strips<Method, C, kRows>(k, a, b, alpha, beta, c, c_stride, height, ahead);
+  } else if (height > kThird) {
+    multiply_strips<Method, C, 2 * kThird>(k, a, b, alpha, beta, c, c_stride, height,
+                                           ahead);
+  } else {
+    multiply_strips<Method, C, kThird>(k, a, b, alpha, beta, c, c_stride, height, ahead);
+  }
+}
+
+/// \brief multiply_rows for a tile that the last column of c cuts.
 template <class Method, class C>
 void multiply_border(std::int64_t k, const typename Method::Element* a,
                      const typename Method::Element* b, typename Method::Sum alpha,
                      typename Method::Sum beta, C* c, std::int64_t c_stride,
-                     std::int64_t rows, std::int64_t columns, Ahead& ahead) {
+                     std::int64_t height, std::int64_t width, Ahead& ahead) {
   using Sum = typename Method::Sum;
   constexpr int kColumns = Block<Method>::kColumns;
   alignas(64) Sum tile[kRows * kColumns];
-  multiply_strips<Method, Sum>(k, a, b, alpha, Sum(0), tile, kColumns, ahead);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) {
+  multiply_rows<Method, Sum>(k, a, b, alpha, Sum(0), tile, kColumns, height, ahead);
+  for (std::int64_t i = 0; i < height; ++i) {
+    for (std::int64_t j = 0; j < width; ++j) {
       C& result = c[i * c_stride + j];
       result = C(tile[i * kColumns + j] + (beta == Sum(0) ? Sum(0) : beta * Sum(result)));
     }
@@ -253,9 +274,9 @@ void multiply_blocks(std::int64_t rows, std::int64_t columns, std::int64_t k,
     for (std::int64_t i = 0; i < rows; i += kRows) {
       const std::int64_t height = std::min<std::int64_t>(kRows, rows - i);
       C* const tile = c + i * c_stride + j;
-      if (height == kRows && width == kColumns) {
-        multiply_strips<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride,
-                                   ahead);
+      if (width == kColumns) {
+        multiply_rows<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride,
+                                 height, ahead);
       } else {
         multiply_border<Method, C>(k, a + i * k, b + j * k, alpha, beta, tile, c_stride,
                                    height, width, ahead);

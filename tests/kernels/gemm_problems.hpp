@@ -26,11 +26,13 @@ struct GemmProblem {
 inline bool is_yes(Transpose transpose) { return transpose == Transpose::kYes; }
 
 inline std::vector<GemmProblem> gemm_problems() {
-  const std::vector<std::tuple<Index, Index, Index>> sizes = {
+  std::vector<std::tuple<Index, Index, Index>> sizes = {
       {1, 1, 1},     {1, 7, 5},      {5, 1, 3},     {13, 17, 19}, {64, 64, 64},
       {65, 63, 251}, {2, 251, 1},    {0, 3, 4},     {3, 0, 4},    {3, 4, 0},
       {0, 0, 0},     {130, 257, 33}, {31, 8, 7},    {7, 300, 9},  {129, 16, 65},
       {9, 20, 1100}, {3, 1040, 520}, {1160, 3, 520}};
+  // Every height that the last strip of a block can have.
+  for (Index m = 1; m <= 13; ++m) sizes.emplace_back(m, 70, 33);
   std::vector<GemmProblem> result;
   for (const auto& [m, n, k] : sizes) {
     for (const Transpose a : {Transpose::kNo, Transpose::kYes}) {

@@ -119,7 +119,9 @@ struct Groups {
 
 const std::vector<std::vector<Index>>& group_sizes() {
   static const std::vector<std::vector<Index>> sizes = {
-      {5}, {0}, {0, 0, 0}, {1, 0, 3, 7}, {0, 64, 65}, {300, 1, 0, 17, 129, 0}, {0, 0, 8, 0, 0}, {2, 2, 2, 2, 2, 2}};
+      {5}, {0}, {0, 0, 0}, {1, 0, 3, 7}, {0, 64, 65}, {300, 1, 0, 17, 129, 0}, {0, 0, 8, 0, 0}, {2, 2, 2, 2, 2, 2},
+      // More than the threads of a CPU take whole, with last ones that are worth sharing.
+      std::vector<Index>(40, 190)};
   return sizes;
 }
 
