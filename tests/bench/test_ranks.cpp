@@ -34,6 +34,16 @@ TEST(Ranks, EveryExchangeIsTimed) {
   EXPECT_GT(peak_of(peaks, "exchange"), 0.0);
 }
 
+// One rank with another device is seen by all.
+TEST(Ranks, FactsThatDifferAreCounted) {
+  const auto ranks = comm::make_mpi_communicator(test::world());
+  EXPECT_EQ(fact_of_ranks(*ranks, "abacus"), "abacus");
+  const int last = ranks->size() - 1;
+  if (last == 0) return;
+  EXPECT_EQ(fact_of_ranks(*ranks, ranks->rank() == last ? "tally sticks" : "abacus"),
+            std::to_string(last) + " of abacus, 1 of tally sticks");
+}
+
 // A rank whose kernels are wrong is seen by all.
 TEST(Ranks, TheWorstRankCounts) {
   const auto ranks = comm::make_mpi_communicator(test::world());

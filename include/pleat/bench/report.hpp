@@ -27,10 +27,13 @@ struct Report {
   std::vector<Rate> exchanges;
 };
 
-/// \brief Program, device, threads, and what multiplies and exchanges. \param backend  of
-/// choose_backend()
-std::vector<Fact> machine_facts(const comm::Communicator& ranks,
-                                comm::BackendKind backend);
+/// \brief What all ranks say where they agree, else "4 of a, 2 of b", in the order of the
+/// ranks. Collective.
+std::string fact_of_ranks(comm::Communicator& ranks, const std::string& mine);
+
+/// \brief Program, hosts, devices, threads, and what multiplies and exchanges. Collective.
+/// \param backend  of choose_backend()
+std::vector<Fact> machine_facts(comm::Communicator& ranks, comm::BackendKind backend);
 
 /// \brief Whether every answer is within its limit.
 bool all_pass(const std::vector<Answer>& answers);
