@@ -18,6 +18,18 @@ std::string bound(double value) {
 
 }  // namespace
 
+const char* restart_word(Restart restart) {
+  switch (restart) {
+    case Restart::kFree:
+      return "free";
+    case Restart::kWarns:
+      return "warns";
+    case Restart::kRefused:
+      return "refused";
+  }
+  return "";
+}
+
 bool DeckRange::contains(double value) const {
   const bool above = low_open ? value > low : value >= low;
   const bool below = high_open ? value < high : value <= high;

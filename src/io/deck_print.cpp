@@ -44,18 +44,6 @@ std::string default_text(const DeckEntry& entry) {
   return entry.key.fallback.empty() ? deck_text(entry.default_value) : entry.key.fallback;
 }
 
-std::string restart_text(Restart restart) {
-  switch (restart) {
-    case Restart::kFree:
-      return "free";
-    case Restart::kWarns:
-      return "warns";
-    case Restart::kRefused:
-      return "refused";
-  }
-  return "";
-}
-
 std::string meaning_text(const DeckEntry& entry) {
   if (entry.key.unit.empty()) return entry.key.meaning;
   return fmt::format("{} [{}]", entry.key.meaning, entry.key.unit);
@@ -118,7 +106,7 @@ std::string describe_keys(const DeckKeys& keys) {
       text += fmt::format("  {:<18} {:<26} {}\n", entry.name_in_section(),
                           default_text(entry), allowed_text(entry));
       text += fmt::format("  {:<18} {} (restart: {})\n", "", meaning_text(entry),
-                          restart_text(entry.key.restart));
+                          restart_word(entry.key.restart));
     }
   }
   return text;
@@ -134,7 +122,7 @@ std::string describe_keys_markdown(const DeckKeys& keys) {
       if (entry.section() != section.name) continue;
       text += fmt::format("| `{}` | {} | {} | {} | {} |\n", entry.name_in_section(),
                           cell(default_text(entry)), cell(allowed_text(entry)),
-                          cell(meaning_text(entry)), restart_text(entry.key.restart));
+                          cell(meaning_text(entry)), restart_word(entry.key.restart));
     }
   }
   return text;

@@ -55,18 +55,6 @@ Restart restart_of(const DeckEntry& entry, const DeckValue& before, const DeckVa
   return declared == Restart::kRefused ? Restart::kWarns : Restart::kFree;
 }
 
-const char* restart_word(Restart restart) {
-  switch (restart) {
-    case Restart::kFree:
-      return "free";
-    case Restart::kWarns:
-      return "warns";
-    case Restart::kRefused:
-      return "refused";
-  }
-  return "";
-}
-
 std::string change_text(const DeckChange& change) {
   return fmt::format("{} was {}, is {}", change.key, change.before, change.now);
 }

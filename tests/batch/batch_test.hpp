@@ -46,7 +46,7 @@ format = "synthetic"
 )");
   }
 
-  ProgramResult batch(const std::string& arguments) const {
+  CommandResult batch(const std::string& arguments) const {
     return pleat("batch deck.toml --time 4h " + arguments);
   }
 };

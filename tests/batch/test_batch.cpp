@@ -31,7 +31,7 @@ class BatchGolden
 TEST_P(BatchGolden, TextIsAsAgreedAndBashReadsIt) {
   const auto [system, machine] = GetParam();
   const std::string ranks = std::string(machine) == "laptop" ? "--ranks-per-node 4" : "";
-  const ProgramResult made = batch(fmt::format(
+  const CommandResult made = batch(fmt::format(
       "--system {} --machine {} --nodes 2 {} --account abc123 --program "
       "/opt/pleat/bin/pleat "
       "--output 'my job.sh' optimizer.lr=1e-3 'data.path=[\"a b\", \"it'\\''s\"]' 2>&1",
@@ -75,14 +75,14 @@ TEST_F(BatchTest, EveryMachineOfTheFolderHasGoldenTexts) {
 // --- Where the script goes, what it takes from deck and machine ---
 
 TEST_F(BatchTest, TheScriptGoesToStdoutAndTheMachineNamesTheSystem) {
-  const ProgramResult made = batch("--machine aurora --account a --nodes 2");
+  const CommandResult made = batch("--machine aurora --account a --nodes 2");
   EXPECT_EQ(made.exit_code, 0);
   EXPECT_THAT(made.output, testing::StartsWith("#!/bin/bash"));
   EXPECT_THAT(made.output, HasSubstr("#PBS -l select=2\n"));
 }
 
 TEST_F(BatchTest, WithoutAMachineItIsAGeneralOneWhichIsSaid) {
-  const ProgramResult gpus =
+  const CommandResult gpus =
       batch("--system slurm --nodes 1 --gpus-per-node 8 --output gpus.sh");
   EXPECT_EQ(gpus.output,
             "the script is for a cluster of eight H100 a node (--machine h100): no "
@@ -91,7 +91,7 @@ TEST_F(BatchTest, WithoutAMachineItIsAGeneralOneWhichIsSaid) {
   batch("--machine h100 --output named.sh");
   EXPECT_EQ(replaced(read_file(path("gpus.sh")), "gpus.sh", "named.sh"),
             read_file(path("named.sh")));
-  const ProgramResult cores = batch("--system pbs --ranks-per-node 8");
+  const CommandResult cores = batch("--system pbs --ranks-per-node 8");
   EXPECT_EQ(cores.exit_code, 0);
   EXPECT_THAT(cores.output, HasSubstr("(--machine laptop)"));
   EXPECT_THAT(cores.output, HasSubstr("# 1 node of this computer, 8 ranks on each"));
@@ -99,7 +99,7 @@ TEST_F(BatchTest, WithoutAMachineItIsAGeneralOneWhichIsSaid) {
 
 TEST_F(BatchTest, AFileIsNotOverwrittenUnasked) {
   const std::string arguments = "--machine laptop --ranks-per-node 4 --output job.sh";
-  const ProgramResult made = batch(arguments);
+  const CommandResult made = batch(arguments);
   EXPECT_EQ(made.output, "sbatch job.sh\n");
   EXPECT_EQ(access(path("job.sh").c_str(), X_OK), 0);
   EXPECT_THAT(batch(arguments).output, HasSubstr("PL0920"));
@@ -117,7 +117,7 @@ TEST_F(BatchTest, AWallLimitOfTheDeckIsLeftAsItIs) {
 
 TEST_F(BatchTest, PathsWithBlanksAndQuotesAreOneWord) {
   std::filesystem::rename(path("deck.toml"), path("it's a deck.toml"));
-  const ProgramResult made = pleat(
+  const CommandResult made = pleat(
       "batch \"it's a deck.toml\" --time 1h --machine laptop --ranks-per-node 4 "
       "--program '/opt/my tools/pleat' 'run.output=runs/$HOME'");
   EXPECT_EQ(made.exit_code, 0) << made.output;
@@ -129,7 +129,7 @@ TEST_F(BatchTest, PathsWithBlanksAndQuotesAreOneWord) {
 // --- What fits into a node ---
 
 TEST_F(BatchTest, GroupsThatLeaveTheNodeAreNamedWithTheNearestThatDoNot) {
-  const ProgramResult made = batch(
+  const CommandResult made = batch(
       "--machine h100 --nodes 2 parallel.expert=16 parallel.context=2 "
       "parallel.tensor=8");
   EXPECT_EQ(made.exit_code, 0) << made.output;
@@ -143,11 +143,11 @@ TEST_F(BatchTest, GroupsThatLeaveTheNodeAreNamedWithTheNearestThatDoNot) {
 
 TEST_F(BatchTest, AProductThatDoesNotDivideTheNodeStraddlesIt) {
   // Of 3 x 12 ranks, every other group of 8 lies on two nodes.
-  const ProgramResult made =
+  const CommandResult made =
       batch("--machine aurora --account a --nodes 2 parallel.expert=8");
   EXPECT_THAT(made.output, HasSubstr("expert x expert_tensor = 8 does not fit"));
   EXPECT_THAT(made.output, HasSubstr("parallel.expert=12 parallel.expert_tensor=1"));
-  const ProgramResult fits =
+  const CommandResult fits =
       batch("--machine aurora --account a --nodes 2 parallel.expert=12");
   EXPECT_THAT(fits.output, HasSubstr("# expert x expert_tensor = 12: inside a node"));
   EXPECT_THAT(fits.output, Not(HasSubstr("WARNING")));
@@ -158,7 +158,7 @@ TEST_F(BatchTest, AProductThatDoesNotDivideTheNodeStraddlesIt) {
 class BatchRefusal : public BatchTest {
  protected:
   void expect_refused(const std::string& arguments, const std::string& text) const {
-    const ProgramResult made = batch(arguments);
+    const CommandResult made = batch(arguments);
     EXPECT_EQ(made.exit_code, 2) << arguments << "\n" << made.output;
     EXPECT_THAT(made.output, HasSubstr(text)) << arguments;
     EXPECT_THAT(made.output, Not(HasSubstr("#!/bin/bash"))) << arguments;
@@ -166,7 +166,7 @@ class BatchRefusal : public BatchTest {
 };
 
 TEST_F(BatchRefusal, IllegalMappingsGetTheMessageOfCheck) {
-  const ProgramResult checked = pleat("check deck.toml --ranks 6");
+  const CommandResult checked = pleat("check deck.toml --ranks 6");
   EXPECT_EQ(checked.exit_code, 2);
   EXPECT_EQ(batch("--machine laptop --ranks-per-node 6").output, checked.output);
 }
@@ -193,7 +193,7 @@ TEST_F(BatchRefusal, ARunThatWouldBeginAnewInEachJob) {
 }
 
 TEST_F(BatchRefusal, ButNotOneThatBeginsInAnotherFolder) {
-  const ProgramResult made =
+  const CommandResult made =
       batch("--machine h100 checkpoint.resume=other/checkpoints/a.h5");
   EXPECT_EQ(made.exit_code, 0) << made.output;
 }
@@ -212,7 +212,7 @@ TEST_F(BatchRefusal, AWallLimitThatNoJobReaches) {
         fmt::format("PL0945: run.wall_limit = \"{}\" is not less than --time 4h", limit));
   }
   for (const char* limit : {"3h59m", "auto", ""}) {
-    const ProgramResult made =
+    const CommandResult made =
         batch(fmt::format("--machine h100 run.wall_limit='\"{}\"'", limit));
     EXPECT_EQ(made.exit_code, 0) << made.output;
   }

@@ -46,7 +46,7 @@ class BatchScript : public BatchTest, public ::testing::WithParamInterface<const
     write("check", "0");
     write("steps", "100");
     write("state", "RUNNING");
-    const ProgramResult made = batch(fmt::format(
+    const CommandResult made = batch(fmt::format(
         "--machine laptop --system {} --ranks-per-node 4 --output 'my job.sh' --program "
         "'{}' 'run.name=austen'",
         GetParam(), path("bin/stand-in pleat")));
@@ -59,24 +59,17 @@ class BatchScript : public BatchTest, public ::testing::WithParamInterface<const
   }
 
   /// Runs the script as the batch system would, in another folder.
-  ProgramResult run(const std::string& plan) const {
+  CommandResult run(const std::string& plan) const {
     write("plan", plan);
-    const std::string script = fmt::format(
-        "cd / && TEST='{0}' PATH='{0}/bin':$PATH SLURM_JOB_ID=17 bash '{0}/my job.sh' "
-        "2>&1",
-        folder_.string());
-    std::FILE* pipe = popen(script.c_str(), "r");
-    ProgramResult result;
-    for (int byte = 0; (byte = std::fgetc(pipe)) != EOF;)
-      result.output += static_cast<char>(byte);
-    result.exit_code = WEXITSTATUS(pclose(pipe));
-    return result;
+    return run_command(fmt::format(
+        "cd / && TEST='{0}' PATH='{0}/bin':$PATH SLURM_JOB_ID=17 bash '{0}/my job.sh'",
+        folder_.string()));
   }
   std::string queued() const { return read_file(path("queued")); }
 };
 
 TEST_P(BatchScript, ACompleteRunEndsTheJob) {
-  const ProgramResult job = run("0 100\n");
+  const CommandResult job = run("0 100\n");
   EXPECT_EQ(job.exit_code, 0) << job.output;
   EXPECT_THAT(job.output, HasSubstr("the run is complete"));
   EXPECT_EQ(queued(), "");
@@ -88,7 +81,7 @@ TEST_P(BatchScript, ACompleteRunEndsTheJob) {
 }
 
 TEST_P(BatchScript, AStoppedRunIsQueuedAgain) {
-  const ProgramResult job = run("75 40\n");
+  const CommandResult job = run("75 40\n");
   EXPECT_THAT(job.output, HasSubstr("stopped after step_00000040.h5: queued again"));
   const std::string script = path("my job.sh");
   const std::map<std::string, std::string> expected = {
@@ -101,14 +94,14 @@ TEST_P(BatchScript, AStoppedRunIsQueuedAgain) {
 TEST_P(BatchScript, ARunThatWasToldToStopIsNotQueuedAgain) {
   std::filesystem::create_directories(path("runs/austen"));
   write("runs/austen/STOPPED", "");
-  const ProgramResult job = run("75 40\n");
+  const CommandResult job = run("75 40\n");
   EXPECT_EQ(job.exit_code, 75);
   EXPECT_THAT(job.output, HasSubstr("the file STOP has ended the run"));
   EXPECT_EQ(queued(), "");
 }
 
 TEST_P(BatchScript, ALauncherThatLosesTheExitCodeDoesNotEndTheRun) {
-  const ProgramResult job = run("0 40\n");
+  const CommandResult job = run("0 40\n");
   EXPECT_THAT(job.output, HasSubstr("only 40 of 100 steps are saved: taken for a stop"));
   EXPECT_THAT(job.output, HasSubstr("stopped after step_00000040.h5: queued again"));
   EXPECT_THAT(job.output, Not(HasSubstr("complete")));
@@ -127,7 +120,7 @@ TEST_P(BatchScript, TheDeckMayAskForMoreOrFewerStepsThanWhenTheScriptWasWritten)
 TEST_P(BatchScript, ARunThatSavedNothingNewIsNotQueuedAgain) {
   run("75 40\n");
   std::filesystem::remove(path("queued"));
-  const ProgramResult job = run("75 40\n");
+  const CommandResult job = run("75 40\n");
   EXPECT_EQ(job.exit_code, 75);
   EXPECT_THAT(job.output, HasSubstr("no step since step_00000040.h5"));
   EXPECT_EQ(queued(), "");
@@ -135,7 +128,7 @@ TEST_P(BatchScript, ARunThatSavedNothingNewIsNotQueuedAgain) {
 
 TEST_P(BatchScript, OtherExitCodesEndTheJob) {
   for (const int code : {1, 2, 3, 4, 137}) {
-    const ProgramResult job = run(fmt::format("{} 40\n", code));
+    const CommandResult job = run(fmt::format("{} 40\n", code));
     EXPECT_EQ(job.exit_code, code) << job.output;
     EXPECT_THAT(job.output, HasSubstr(fmt::format("exit code {}", code)));
   }
@@ -144,7 +137,7 @@ TEST_P(BatchScript, OtherExitCodesEndTheJob) {
 
 TEST_P(BatchScript, ADeckThatDoesNotFitEndsTheJobBeforeItStarts) {
   write("check", "2");
-  const ProgramResult job = run("0 100\n");
+  const CommandResult job = run("0 100\n");
   EXPECT_EQ(job.exit_code, 2);
   EXPECT_THAT(job.output, HasSubstr("nothing was started"));
   EXPECT_THAT(read_file(path("started")), Not(HasSubstr("train")));
@@ -160,7 +153,7 @@ TEST_P(BatchScript, AJobThatTheBatchSystemEndsStaysEnded) {
                                           "trap : TERM; kill -TERM $PPID; sleep 0.2\n") +
                                   kProgram);
   }
-  const ProgramResult job = run("75 40\n");
+  const CommandResult job = run("75 40\n");
   EXPECT_EQ(job.exit_code, 75);
   EXPECT_THAT(job.output, HasSubstr("ends this job"));
   EXPECT_EQ(queued(), "");

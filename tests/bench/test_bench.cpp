@@ -48,7 +48,7 @@ class Bench : public ProgramTest {
 };
 
 TEST_F(Bench, HelpSaysWhatItDoes) {
-  const ProgramResult help = pleat("bench --help");
+  const CommandResult help = pleat("bench --help");
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.output,
               AllOf(HasSubstr("Usage: pleat bench"), HasSubstr("--portability"),
@@ -56,7 +56,7 @@ TEST_F(Bench, HelpSaysWhatItDoes) {
 }
 
 TEST_F(Bench, TimesTheKernelsOfADeckAndComparesWithItself) {
-  const ProgramResult timed = pleat(
+  const CommandResult timed = pleat(
       "bench small.toml batch.micro=2 batch.global=2 "
       "--seconds 0.1 --json a.json");
   ASSERT_EQ(timed.exit_code, 0) << timed.output;
@@ -75,14 +75,14 @@ TEST_F(Bench, TimesTheKernelsOfADeckAndComparesWithItself) {
   }
   EXPECT_TRUE(found.exchanges.empty()) << "one rank exchanges nothing";
 
-  const ProgramResult same = pleat("bench --compare a.json a.json");
+  const CommandResult same = pleat("bench --compare a.json a.json");
   EXPECT_EQ(same.exit_code, 0) << same.output;
   EXPECT_THAT(same.output, AllOf(HasSubstr("A: a.json"), HasSubstr("CORRECT on both"),
                                  HasSubstr("1.00")));
   bench::Report wrong = found;
   wrong.answers.front().content.front() += 1.0;
   write("b.json", bench::report_json(wrong));
-  const ProgramResult other = pleat("bench --compare a.json b.json");
+  const CommandResult other = pleat("bench --compare a.json b.json");
   EXPECT_EQ(other.exit_code, 1) << other.output;
   EXPECT_THAT(other.output, HasSubstr("WRONG in B"));
 }
@@ -107,7 +107,7 @@ TEST_F(Bench, PortabilityIsAPageAboutTheMachineOnItsRanks) {
 }
 
 TEST_F(Bench, VerifyBeginsWithThePage) {
-  const ProgramResult verified = pleat("verify small.toml --steps 1 --seconds 0.1");
+  const CommandResult verified = pleat("verify small.toml --steps 1 --seconds 0.1");
   EXPECT_EQ(verified.exit_code, 0) << verified.output;
   const std::size_t page = verified.output.find("kernels against stored answers");
   EXPECT_LT(page, verified.output.find("1 steps of 'small.toml'")) << verified.output;
@@ -118,7 +118,7 @@ TEST_F(Bench, VerifyBeginsWithThePage) {
 }
 
 TEST_F(Bench, VerifyWithoutRates) {
-  const ProgramResult verified = pleat("verify small.toml --steps 1 --seconds 0");
+  const CommandResult verified = pleat("verify small.toml --steps 1 --seconds 0");
   EXPECT_EQ(verified.exit_code, 0) << verified.output;
   EXPECT_THAT(verified.output,
               AllOf(HasSubstr("kernels against stored answers"), Not(HasSubstr("peaks")),
@@ -139,7 +139,7 @@ TEST_F(Bench, MistakesAreBadInput) {
         {"bench --json a.json", "PL0920"},
         {"bench --json no/a.json", "PL0921"},
         {"bench no.toml", "PL0201"}}) {
-    const ProgramResult result = pleat(arguments);
+    const CommandResult result = pleat(arguments);
     EXPECT_EQ(result.exit_code, 2) << arguments << "\n" << result.output;
     EXPECT_THAT(result.output, HasSubstr(text)) << arguments;
   }

@@ -46,7 +46,7 @@ class VerifyCommand : public ProgramTest {
     ProgramTest::SetUp();
     write("deck.toml", kDeck);
   }
-  ProgramResult verify(int ranks, const std::string& arguments) const {
+  CommandResult verify(int ranks, const std::string& arguments) const {
     return pleat("verify deck.toml --seconds 0 " + arguments, ranks > 1 ? mpiexec(ranks) : "");
   }
 };
@@ -65,18 +65,18 @@ std::vector<std::string> hashes(const std::string& output) {
 // Any mapping on any number of ranks begins with the same weights and takes the same
 // samples.
 TEST_F(VerifyCommand, ContentHashesAreThoseOfOneRank) {
-  const ProgramResult one = verify(1, "");
+  const CommandResult one = verify(1, "");
   ASSERT_EQ(one.exit_code, 0) << one.output;
   ASSERT_EQ(hashes(one.output).size(), 2u) << one.output;
   for (const char* mapping :
        {"parallel.tensor=4 parallel.expert=2", "parallel.pipeline=2 parallel.expert=2",
         "parallel.context=2 parallel.sharding=parameters parallel.expert_tensor=4"}) {
-    const ProgramResult run = verify(4, mapping);
+    const CommandResult run = verify(4, mapping);
     EXPECT_EQ(run.exit_code, 0) << run.output;
     EXPECT_THAT(run.output, HasSubstr("VERIFIED: tolerance 1e-10\n"));
     EXPECT_EQ(hashes(run.output), hashes(one.output)) << run.output;
   }
-  const ProgramResult other = verify(1, "run.seed=2");
+  const CommandResult other = verify(1, "run.seed=2");
   ASSERT_EQ(hashes(other.output).size(), 2u) << other.output;
   EXPECT_NE(hashes(other.output)[0], hashes(one.output)[0]);
   EXPECT_NE(hashes(other.output)[1], hashes(one.output)[1]);
@@ -84,18 +84,18 @@ TEST_F(VerifyCommand, ContentHashesAreThoseOfOneRank) {
 
 // Another order of sums is another rounding.
 TEST_F(VerifyCommand, WhatIsBeyondTheToleranceFailsAndIsNamed) {
-  const ProgramResult run = verify(2, "parallel.tensor=2 --tolerance 1e-30");
+  const CommandResult run = verify(2, "parallel.tensor=2 --tolerance 1e-30");
   EXPECT_EQ(run.exit_code, 3) << run.output;
   EXPECT_THAT(run.output, AllOf(HasSubstr("FAILED: tolerance 1e-30\n"),
                                 HasSubstr("step "), HasSubstr("model.layers.")));
 }
 
 TEST_F(VerifyCommand, WhatDependsOnTheMappingIsRefused) {
-  const ProgramResult drop = verify(2, "parallel.context=2 moe.drop.capacity_factor=1");
+  const CommandResult drop = verify(2, "parallel.context=2 moe.drop.capacity_factor=1");
   EXPECT_EQ(drop.exit_code, 2);
   EXPECT_THAT(drop.output,
               AllOf(HasSubstr("PL0721"), HasSubstr("moe.drop.scope=sequence")));
-  const ProgramResult running = verify(2, "moe.aux_loss.scope=global_batch");
+  const CommandResult running = verify(2, "moe.aux_loss.scope=global_batch");
   EXPECT_EQ(running.exit_code, 2);
   EXPECT_THAT(running.output, AllOf(HasSubstr("PL0721"), HasSubstr("batch.micro=2")));
   // What the messages advise works.
@@ -125,7 +125,7 @@ class FoldingDecks : public ProgramTest {
  protected:
   // With fewer and shorter samples.
   void expect_verified(const FoldingDeck& deck) const {
-    const ProgramResult run =
+    const CommandResult run =
         pleat("verify " + deck.path() + " --seconds 0 --steps 2 batch.sequence=32 batch.global=8",
               mpiexec(deck.ranks));
     EXPECT_EQ(run.exit_code, 0) << run.output;
@@ -134,7 +134,7 @@ class FoldingDecks : public ProgramTest {
 
   /// Of three steps of the deck as it stands.
   std::map<std::string, std::vector<double>> train(const FoldingDeck& deck) const {
-    const ProgramResult run =
+    const CommandResult run =
         pleat("train " + deck.path() +
                   " run.steps=3 optimizer.warmup=0 run.output=" + deck.name,
               mpiexec(deck.ranks));

@@ -29,7 +29,7 @@ class BadInput : public ProgramTest {
   /// The command fails as bad input does, says each of the phrases, and writes nothing.
   void expect_refused(const std::string& arguments, const std::vector<std::string>& phrases) {
     const auto before = listing();
-    const ProgramResult run = pleat(arguments);
+    const CommandResult run = pleat(arguments);
     EXPECT_EQ(run.exit_code, 2) << arguments << "\n" << run.output;
     for (const std::string& phrase : phrases) {
       EXPECT_NE(run.output.find(phrase), std::string::npos)
@@ -59,7 +59,7 @@ class BadInput : public ProgramTest {
 };
 
 TEST_F(BadInput, TheDeckItselfIsSound) {
-  const ProgramResult run = pleat("train deck.toml");
+  const CommandResult run = pleat("train deck.toml");
   EXPECT_EQ(run.exit_code, 0) << run.output;
 }
 
@@ -189,7 +189,7 @@ TEST_F(BadInput, ObstaclesInTheOutputFolder) {
   expect_refused_override("run.output=out", {"PL0703", "out/checkpoints"});
   // A link to a folder elsewhere is none.
   fs::create_directory(path("out/nowhere"));
-  const ProgramResult run = pleat("train deck.toml run.output=out");
+  const CommandResult run = pleat("train deck.toml run.output=out");
   EXPECT_EQ(run.exit_code, 0) << run.output;
 }
 
@@ -219,7 +219,7 @@ TEST_F(BadInput, OutputThatCannotBeWrittenIsTold) {
   // The comment sign takes away what the fixture appends.
   for (const std::string& arguments :
        {std::string("--version"), std::string("bench --help"), std::string("check deck.toml")}) {
-    const ProgramResult run = pleat(arguments + " >/dev/full 2>errors #");
+    const CommandResult run = pleat(arguments + " >/dev/full 2>errors #");
     EXPECT_EQ(run.exit_code, 4) << arguments;
     std::ifstream file(path("errors"));
     const std::string errors{std::istreambuf_iterator<char>(file), {}};

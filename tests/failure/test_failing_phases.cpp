@@ -72,7 +72,7 @@ int rank_in(Phase phase) {
   }
 }
 
-struct Outcome : ProgramResult {
+struct Outcome : CommandResult {
   double seconds = 0.0;
 };
 

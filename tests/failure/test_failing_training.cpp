@@ -26,7 +26,7 @@ class FailingTraining : public ProgramTest {
  protected:
   static constexpr int kRanks = 4;
 
-  ProgramResult train(const std::string& overrides) const {
+  CommandResult train(const std::string& overrides) const {
     return pleat("train deck.toml " + overrides, mpiexec(kRanks));
   }
   void SetUp() override {
@@ -73,7 +73,7 @@ TEST_F(FailingTraining, AKilledRankEndsTheJobAtAnyMoment) {
     ASSERT_GT(rank, 0);
     kill(rank, SIGKILL);
     const Clock::time_point killed = Clock::now();
-    const ProgramResult result = job.get();
+    const CommandResult result = job.get();
     EXPECT_LT(Clock::now() - killed, 10s);
     EXPECT_NE(result.exit_code, 0);
     EXPECT_EQ(find_rank(), -1) << "no rank is left behind";
@@ -81,7 +81,7 @@ TEST_F(FailingTraining, AKilledRankEndsTheJobAtAnyMoment) {
 }
 
 TEST_F(FailingTraining, NumbersThatOverflowAreToldOnceWithStepAndPlace) {
-  const ProgramResult result = train("optimizer.lr=1e30 optimizer.clip=0 precision.compute=fp32");
+  const CommandResult result = train("optimizer.lr=1e30 optimizer.clip=0 precision.compute=fp32");
   EXPECT_EQ(result.exit_code, 3) << result.output;
   EXPECT_EQ(messages_in(result.output), 1) << result.output;
   EXPECT_NE(result.output.find("PL0710"), std::string::npos) << result.output;
@@ -91,7 +91,7 @@ TEST_F(FailingTraining, NumbersThatOverflowAreToldOnceWithStepAndPlace) {
 TEST_F(FailingTraining, AMappingThatDoesNotFitIsToldOnceAndNothingIsWritten) {
   for (const char* overrides : {"parallel.tensor=3", "parallel.expert=8", "parallel.pipeline=4",
                                 "parallel.context=4 batch.sequence=12"}) {
-    const ProgramResult result = train(overrides);
+    const CommandResult result = train(overrides);
     EXPECT_EQ(result.exit_code, 2) << overrides << result.output;
     EXPECT_EQ(messages_in(result.output), 1) << overrides << result.output;
     EXPECT_NE(result.output.find("HINT"), std::string::npos) << overrides << result.output;
@@ -107,7 +107,7 @@ TEST_F(FailingTraining, ABadTokenInTheMiddleOfARunIsToldOnce) {
   const std::string beginning(kSample * kLength + kPosition, ' ');
   fs::resize_file(write("large.txt", beginning + '~'), kTooLargeToCheck);  // the rest: zeros
   const Clock::time_point start = Clock::now();
-  const ProgramResult result =
+  const CommandResult result =
       train("data.format=text data.path=large.txt data.shuffle=false");
   EXPECT_LT(Clock::now() - start, 10s);
   EXPECT_EQ(result.exit_code, 2) << result.output;
@@ -121,7 +121,7 @@ TEST_F(FailingTraining, ABadTokenInTheMiddleOfARunIsToldOnce) {
 }
 
 TEST_F(FailingTraining, AMissingFileIsToldOnce) {
-  const ProgramResult result = train("data.format=text data.path=absent.txt");
+  const CommandResult result = train("data.format=text data.path=absent.txt");
   EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_EQ(messages_in(result.output), 1) << result.output;
   EXPECT_FALSE(fs::exists(path("out")));

@@ -49,7 +49,7 @@ class NoLoss : public ProgramTest {
 
 TEST_F(NoLoss, AStepWithoutLossIsToldOnce) {
   write_masked({0, 1, 4, 5});  // steps 1 and 3 of two samples each
-  const ProgramResult run = pleat(kMaskedData);
+  const CommandResult run = pleat(kMaskedData);
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_EQ(count(run.output, "carries loss"), 1) << run.output;
   EXPECT_NE(run.output.find("step 1: no token"), std::string::npos) << run.output;
@@ -62,7 +62,7 @@ TEST_F(NoLoss, AStepWithoutLossIsToldOnce) {
 
 TEST_F(NoLoss, NothingIsToldOfDataWithLoss) {
   write_masked({0, 3});  // half of a batch
-  const ProgramResult run = pleat(kMaskedData);
+  const CommandResult run = pleat(kMaskedData);
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_EQ(count(run.output, "carries loss"), 0) << run.output;
 }
@@ -71,7 +71,7 @@ TEST_F(NoLoss, ValidationWithoutLossHasNoNumber) {
   constexpr double kShare = 0.25;
   const io::HeldOutSplit split(kSamples, kShare, 1);
   write_masked({split.held_out_sample(0), split.held_out_sample(1)});
-  const ProgramResult run = pleat(std::string(kMaskedData) +
+  const CommandResult run = pleat(std::string(kMaskedData) +
                                   "run.seed=1 data.split=0.25 validation.every=1");
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_NE(run.output.find("no validation loss"), std::string::npos) << run.output;
@@ -83,7 +83,7 @@ TEST_F(NoLoss, ValidationWithoutLossHasNoNumber) {
 
 TEST_F(NoLoss, DataWithoutAnyAreRefused) {
   write_masked({0, 1, 2, 3, 4, 5, 6, 7});
-  const ProgramResult run = pleat(kMaskedData);
+  const CommandResult run = pleat(kMaskedData);
   EXPECT_EQ(run.exit_code, 2) << run.output;
   EXPECT_NE(run.output.find("PL0502"), std::string::npos) << run.output;
   EXPECT_FALSE(std::filesystem::exists(path("out")));

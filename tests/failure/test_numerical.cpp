@@ -36,7 +36,7 @@ class Numerical : public ProgramTest {
     }
     writer.finish();
   }
-  ProgramResult train_poisoned() {
+  CommandResult train_poisoned() {
     return pleat("train " + write("deck.toml",
                                   "[run]\nsteps = 3\noutput = \"out\"\n"
                                   "[model]\ninit = \"hf\"\n[batch]\nsequence = 16\n"
@@ -46,7 +46,7 @@ class Numerical : public ProgramTest {
 
 TEST_F(Numerical, TheLayerIsNamed) {
   poison("model.layers.1.self_attn.o_proj.weight");
-  const ProgramResult run = train_poisoned();
+  const CommandResult run = train_poisoned();
   EXPECT_EQ(run.exit_code, 3) << run.output;
   EXPECT_NE(run.output.find("step 1:"), std::string::npos) << run.output;
   EXPECT_NE(run.output.find("layer 1"), std::string::npos) << run.output;
@@ -55,28 +55,28 @@ TEST_F(Numerical, TheLayerIsNamed) {
 
 TEST_F(Numerical, TheFirstLayerIsNamed) {
   poison("model.layers.0.mlp.gate.weight");
-  const ProgramResult run = train_poisoned();
+  const CommandResult run = train_poisoned();
   EXPECT_EQ(run.exit_code, 3) << run.output;
   EXPECT_NE(run.output.find("layer 0"), std::string::npos) << run.output;
 }
 
 TEST_F(Numerical, TheFinalNormIsNamed) {
   poison("model.norm.weight");
-  const ProgramResult run = train_poisoned();
+  const CommandResult run = train_poisoned();
   EXPECT_EQ(run.exit_code, 3) << run.output;
   EXPECT_NE(run.output.find("the final norm"), std::string::npos) << run.output;
 }
 
 TEST_F(Numerical, TheHeadIsNamed) {
   poison("lm_head.weight");
-  const ProgramResult run = train_poisoned();
+  const CommandResult run = train_poisoned();
   EXPECT_EQ(run.exit_code, 3) << run.output;
   EXPECT_NE(run.output.find("head"), std::string::npos) << run.output;
 }
 
 TEST_F(Numerical, ALearningRateThatDivergesEndsTheRun) {
   write("deck.toml", kSoundDeck);
-  const ProgramResult run =
+  const CommandResult run =
       pleat("train deck.toml run.steps=60 optimizer.lr=1e30 optimizer.min_lr=1e30");
   EXPECT_EQ(run.exit_code, 3) << run.output;
   EXPECT_NE(run.output.find("step "), std::string::npos) << run.output;

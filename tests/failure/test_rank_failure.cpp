@@ -2,16 +2,13 @@
 /// \file
 /// \brief A failure on some ranks ends the whole job soon, with one message and its code.
 
-#include <array>
-#include <chrono>
-#include <cstdio>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include "failure/messages.hpp"
+#include "support/command.hpp"
 #include "support/mpiexec.hpp"
 
 namespace pleat::test {
@@ -23,33 +20,15 @@ using testing::Not;
 constexpr int kEvery = -1;
 constexpr int kAllButTheFirst = -2;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  ///< stdout and stderr together
-  double seconds = 0;
-};
-
-Outcome run(const std::string& launcher, const std::string& kind, int which) {
-  const std::string command = fmt::format("timeout 30 {} '{}' {} {} 2>&1", launcher,
-                                          PLEAT_FAILING_RANK, kind, which);
-  const auto start = std::chrono::steady_clock::now();
-  Outcome outcome;
-  std::FILE* pipe = popen(command.c_str(), "r");
-  std::array<char, 4096> buffer;
-  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.output.append(buffer.data(), count);
-  }
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return outcome;
+CommandResult run(const std::string& launcher, const std::string& kind, int which) {
+  return run_command(
+      fmt::format("timeout 30 {} '{}' {} {}", launcher, PLEAT_FAILING_RANK, kind, which));
 }
 
 /// Four ranks; the job is dead within 10 s and says one thing, from one rank.
 void expect_ended(const std::string& kind, int which, int exit_code,
                   const std::string& message) {
-  const Outcome outcome = run(mpiexec(4), kind, which);
+  const CommandResult outcome = run(mpiexec(4), kind, which);
   EXPECT_EQ(outcome.exit_code, exit_code) << outcome.output;
   EXPECT_LT(outcome.seconds, 10.0);
   EXPECT_THAT(outcome.output, HasSubstr(message));
@@ -60,7 +39,7 @@ void expect_ended(const std::string& kind, int which, int exit_code,
 }
 
 TEST(RankFailure, TheProgramItselfIsSound) {
-  const Outcome outcome = run(mpiexec(4), "none", kEvery);
+  const CommandResult outcome = run(mpiexec(4), "none", kEvery);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
 }
 
@@ -98,7 +77,7 @@ TEST(RankFailure, AllRanksAlikeSpeakOnce) {
 // The launcher sees these, not the program.
 TEST(RankFailure, KilledRanks) {
   for (const char* kind : {"kill", "segmentation"}) {
-    const Outcome outcome = run(mpiexec(4), kind, 2);
+    const CommandResult outcome = run(mpiexec(4), kind, 2);
     EXPECT_NE(outcome.exit_code, 0) << outcome.output;
     EXPECT_LT(outcome.seconds, 10.0);
     EXPECT_EQ(count(outcome.output, "BAD TERMINATION"), 1) << outcome.output;
@@ -106,10 +85,10 @@ TEST(RankFailure, KilledRanks) {
 }
 
 TEST(RankFailure, SingleRanksNameNoRank) {
-  const Outcome input = run("env", "input", 0);
+  const CommandResult input = run("env", "input", 0);
   EXPECT_EQ(input.exit_code, 2);
   EXPECT_THAT(input.output, HasSubstr("pleat: PL0203: a bad key\n"));
-  const Outcome thread = run("env", "thread", 0);
+  const CommandResult thread = run("env", "thread", 0);
   EXPECT_EQ(thread.exit_code, 3);
   EXPECT_EQ(messages_in(thread.output), 1) << thread.output;
 }

@@ -12,32 +12,20 @@
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/hugging_face.hpp"
 #include "pleat/io/safetensors.hpp"
+#include "support/command.hpp"
 
 namespace pleat::io {
 namespace {
 
 using testing::HasSubstr;
 
-struct Outcome {
-  int code;
-  std::string text;  ///< stdout and stderr
-};
-
-Outcome run(const std::string& arguments) {
-  const std::string command = std::string(PLEAT_PROGRAM) + " " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  std::string text;
-  char buffer[4096];
-  while (const std::size_t got = std::fread(buffer, 1, sizeof(buffer), pipe)) {
-    text.append(buffer, got);
-  }
-  const int status = pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+test::CommandResult run(const std::string& arguments) {
+  return test::run_command(std::string(PLEAT_PROGRAM) + " " + arguments);
 }
 
 void expect_done(const std::string& arguments) {
-  const Outcome outcome = run(arguments);
-  EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.text;
+  const test::CommandResult outcome = run(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.output;
 }
 
 void expect_equal_tensors(const std::string& one, const std::string& two) {
@@ -108,15 +96,15 @@ TEST(Convert, NothingIsOverwrittenUnasked) {
   const test::TemporaryFolder folder;
   const std::string source = test::golden("qwen3moe-tiny");
   test::write_file(folder / "c.h5", "mine");
-  const Outcome refused = run("convert " + source + " " + (folder / "c.h5"));
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.text, HasSubstr("PL0920"));
+  const test::CommandResult refused = run("convert " + source + " " + (folder / "c.h5"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("PL0920"));
   EXPECT_EQ(test::read_file(folder / "c.h5"), "mine");
   expect_done("convert --force " + source + " " + (folder / "c.h5"));
   std::filesystem::create_directory(folder / "model");
   test::write_file(folder / "model/tokenizer.json", "mine");
   test::write_file(folder / "model/model-00001-of-00002.safetensors", "old");
-  EXPECT_EQ(run("convert " + (folder / "c.h5") + " " + (folder / "model")).code, 2);
+  EXPECT_EQ(run("convert " + (folder / "c.h5") + " " + (folder / "model")).exit_code, 2);
   expect_done("convert --force " + (folder / "c.h5") + " " + (folder / "model"));
   expect_equal_tensors(source, folder / "model");
   EXPECT_EQ(test::read_file(folder / "model/tokenizer.json"), "mine");
@@ -159,9 +147,9 @@ TEST(Convert, BadInputIsOneMessageAndLeavesNothing) {
        "--max-shard-size"},
       {folder.path() + " " + (folder / "x"), "PL0924"}};
   for (const auto& [arguments, message] : cases) {
-    const Outcome outcome = run("convert " + arguments);
-    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text;
-    EXPECT_THAT(outcome.text, HasSubstr(message)) << arguments;
+    const test::CommandResult outcome = run("convert " + arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(message)) << arguments;
     EXPECT_EQ(entries_of(folder.path()), before) << arguments;
   }
 }
@@ -184,21 +172,21 @@ TEST(Convert, FilesThatACheckpointDoesNotHoldAreNamed) {
   std::filesystem::copy(test::golden("mixtral-tiny"), source);
   for (const char* name : {"trace.h5", "golden.h5"})
     std::filesystem::remove(source + "/" + name);
-  const Outcome bare = run("convert " + source + " " + (folder / "bare.h5"));
-  EXPECT_THAT(bare.text, testing::Not(HasSubstr("not part of a checkpoint")));
+  const test::CommandResult bare = run("convert " + source + " " + (folder / "bare.h5"));
+  EXPECT_THAT(bare.output, testing::Not(HasSubstr("not part of a checkpoint")));
   test::write_file(source + "/tokenizer.json", "{}");
   test::write_file(source + "/generation_config.json", "{}");
-  const Outcome there = run("convert " + source + " " + (folder / "c.h5"));
-  EXPECT_EQ(there.code, 0);
-  EXPECT_THAT(there.text, HasSubstr("not part of a checkpoint: generation_config.json, "
+  const test::CommandResult there = run("convert " + source + " " + (folder / "c.h5"));
+  EXPECT_EQ(there.exit_code, 0);
+  EXPECT_THAT(there.output, HasSubstr("not part of a checkpoint: generation_config.json, "
                                     "tokenizer.json\n"));
-  const Outcome back = run("convert " + (folder / "c.h5") + " " + (folder / "back"));
-  EXPECT_EQ(back.code, 0);
-  EXPECT_THAT(back.text, HasSubstr("no tokenizer and no generation_config.json"));
+  const test::CommandResult back = run("convert " + (folder / "c.h5") + " " + (folder / "back"));
+  EXPECT_EQ(back.exit_code, 0);
+  EXPECT_THAT(back.output, HasSubstr("no tokenizer and no generation_config.json"));
   // They stay where the model is converted into its own folder.
-  const Outcome again = run("convert --force " + (folder / "c.h5") + " " + source);
-  EXPECT_EQ(again.code, 0);
-  EXPECT_THAT(again.text, testing::Not(HasSubstr("no tokenizer")));
+  const test::CommandResult again = run("convert --force " + (folder / "c.h5") + " " + source);
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.output, testing::Not(HasSubstr("no tokenizer")));
   EXPECT_EQ(test::read_file(source + "/tokenizer.json"), "{}");
 }
 
@@ -220,35 +208,35 @@ TEST(Convert, AKillLeavesNoHalfWrittenTarget) {
 TEST(Inspect, ShowsAndVerifies) {
   const test::TemporaryFolder folder;
   expect_done("convert " + test::golden("qwen3moe-tiny") + " " + (folder / "c.h5"));
-  const Outcome plain = run("inspect " + (folder / "c.h5"));
-  EXPECT_EQ(plain.code, 0);
-  EXPECT_THAT(plain.text, HasSubstr("72480 elements"));
-  EXPECT_THAT(plain.text, HasSubstr("checksums verified"));
-  const Outcome full = run("inspect --tensors --statistics " + (folder / "c.h5"));
-  EXPECT_THAT(full.text, HasSubstr("model.layers.1.mlp.experts.7.down_proj.weight"));
-  EXPECT_THAT(full.text, HasSubstr("rms"));
-  const Outcome model = run("inspect " + test::golden("mixtral-tiny"));
-  EXPECT_EQ(model.code, 0);
-  EXPECT_THAT(model.text, HasSubstr("353600 elements"));
-  const Outcome other = run("inspect " + test::golden("mixtral-tiny/golden.h5"));
-  EXPECT_EQ(other.code, 0);
-  EXPECT_THAT(other.text, HasSubstr("/forward/logits float64 [4, 32, 256]"));
+  const test::CommandResult plain = run("inspect " + (folder / "c.h5"));
+  EXPECT_EQ(plain.exit_code, 0);
+  EXPECT_THAT(plain.output, HasSubstr("72480 elements"));
+  EXPECT_THAT(plain.output, HasSubstr("checksums verified"));
+  const test::CommandResult full = run("inspect --tensors --statistics " + (folder / "c.h5"));
+  EXPECT_THAT(full.output, HasSubstr("model.layers.1.mlp.experts.7.down_proj.weight"));
+  EXPECT_THAT(full.output, HasSubstr("rms"));
+  const test::CommandResult model = run("inspect " + test::golden("mixtral-tiny"));
+  EXPECT_EQ(model.exit_code, 0);
+  EXPECT_THAT(model.output, HasSubstr("353600 elements"));
+  const test::CommandResult other = run("inspect " + test::golden("mixtral-tiny/golden.h5"));
+  EXPECT_EQ(other.exit_code, 0);
+  EXPECT_THAT(other.output, HasSubstr("/forward/logits float64 [4, 32, 256]"));
 }
 
 TEST(Inspect, AModelFolderIsComparedWithItsConfig) {
   const test::TemporaryFolder folder;
   const std::string model = folder / "model";
   std::filesystem::copy(test::golden("mixtral-tiny"), model);
-  EXPECT_THAT(run("inspect " + model).text,
+  EXPECT_THAT(run("inspect " + model).output,
               HasSubstr("names and shapes of all tensors agree with it"));
   std::string config = test::read_file(model + "/config.json");
   const std::string vocabulary = "\"vocab_size\": 256";
   ASSERT_NE(config.find(vocabulary), std::string::npos);
   config.replace(config.find(vocabulary), vocabulary.size(), "\"vocab_size\": 255");
   test::write_file(model + "/config.json", config);
-  const Outcome outcome = run("inspect " + model);
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.text,
+  const test::CommandResult outcome = run("inspect " + model);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output,
               testing::AllOf(HasSubstr("353600 elements"), HasSubstr("PL0408"),
                              HasSubstr("2 of 2 differences"),
                              HasSubstr("'model.embed_tokens.weight' has shape [256, 64], "
@@ -270,13 +258,13 @@ TEST(Inspect, DamageIsNamedWithExitCodeTwo) {
   std::string damaged = bytes;
   damaged[place + 5] = static_cast<char>(damaged[place + 5] ^ 4);
   test::write_file(folder / "d.h5", damaged);
-  const Outcome outcome = run("inspect " + (folder / "d.h5"));
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.text, HasSubstr("PL0308"));
-  EXPECT_THAT(outcome.text, HasSubstr("d.h5: /parameters/model."));
+  const test::CommandResult outcome = run("inspect " + (folder / "d.h5"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("PL0308"));
+  EXPECT_THAT(outcome.output, HasSubstr("d.h5: /parameters/model."));
   test::write_file(folder / "t.h5", bytes.substr(0, bytes.size() / 3));
-  EXPECT_EQ(run("inspect " + (folder / "t.h5")).code, 2);
-  EXPECT_EQ(run("inspect " + (folder / "none")).code, 2);
+  EXPECT_EQ(run("inspect " + (folder / "t.h5")).exit_code, 2);
+  EXPECT_EQ(run("inspect " + (folder / "none")).exit_code, 2);
 }
 
 }  // namespace

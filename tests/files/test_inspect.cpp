@@ -52,7 +52,7 @@ class InspectRun : public ProgramTest {
   void SetUp() override {
     ProgramTest::SetUp();
     write("deck.toml", kDeck);
-    const ProgramResult run = pleat("train deck.toml");
+    const CommandResult run = pleat("train deck.toml");
     ASSERT_EQ(run.exit_code, 0) << run.output;
   }
 
@@ -60,11 +60,11 @@ class InspectRun : public ProgramTest {
     return "run/checkpoints/" + io::checkpoint_name(step);
   }
   /// Without what the program says of errors; "#" hides that pleat() asks for it.
-  ProgramResult inspect_json(const std::string& arguments) const {
+  CommandResult inspect_json(const std::string& arguments) const {
     return pleat("inspect --json " + arguments + " 2>/dev/null #");
   }
   json facts(const std::string& arguments, int expected_code = 0) const {
-    const ProgramResult result = inspect_json(arguments);
+    const CommandResult result = inspect_json(arguments);
     EXPECT_EQ(result.exit_code, expected_code) << arguments << "\n" << result.output;
     return json::parse(result.output);
   }
@@ -84,7 +84,7 @@ class InspectRun : public ProgramTest {
 
 TEST_F(InspectRun, AFolderShowsAllCheckpointsAndTheNewest) {
   write("run/checkpoints/step_00000008.h5.tmp", "half");
-  const ProgramResult result = pleat("inspect run");
+  const CommandResult result = pleat("inspect run");
   EXPECT_EQ(result.exit_code, 0);
   for (const int step : {2, 4, 6}) EXPECT_THAT(result.output, HasSubstr(io::checkpoint_name(step)));
   EXPECT_THAT(result.output, AllOf(HasSubstr("verified  LATEST\n"), Not(HasSubstr("DAMAGED")),
@@ -152,7 +152,7 @@ TEST_F(InspectRun, JsonOfACheckpointIsWhatIsInIt) {
 TEST_F(InspectRun, EveryJobIsInTheHistory) {
   for (const int steps : {7, 8, 9, 10, 11, 12, 13}) {
     const std::string more = "train deck.toml run.steps=" + std::to_string(steps);
-    const ProgramResult run = pleat(more, "SLURM_JOB_ID=" + std::to_string(1000 + steps));
+    const CommandResult run = pleat(more, "SLURM_JOB_ID=" + std::to_string(1000 + steps));
     ASSERT_EQ(run.exit_code, 0) << run.output;
   }
   const json history = facts(checkpoint(13))["history"];
@@ -178,7 +178,7 @@ TEST_F(InspectRun, TheDeckIsPrintedAsItIsKept) {
 TEST_F(InspectRun, DamagedPartsAreAllListedAndTheOneBeforeIsShown) {
   damage(6, "model.norm.weight");
   damage(6, "model.embed_tokens.weight");
-  const ProgramResult result = pleat("inspect run");
+  const CommandResult result = pleat("inspect run");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("DAMAGED  LATEST"), HasSubstr("PL0925"), HasSubstr("PL0308"),
@@ -198,7 +198,7 @@ TEST_F(InspectRun, DamagedPartsAreAllListedAndTheOneBeforeIsShown) {
 
 TEST_F(InspectRun, WithoutAUsableCheckpointTheTableIsShown) {
   for (const int step : {2, 4, 6}) fs::resize_file(path(checkpoint(step)), 1000);
-  const ProgramResult result = pleat("inspect run");
+  const CommandResult result = pleat("inspect run");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, AllOf(HasSubstr("PL0301"), HasSubstr(io::checkpoint_name(2)),
                                    Not(HasSubstr("next sample"))));
@@ -219,7 +219,7 @@ TEST_F(InspectRun, NoDamageMakesItCrash) {
       bytes[place] = static_cast<char>(bytes[place] ^ 16);
     }
     write("damaged.h5", bytes);
-    const ProgramResult result = inspect_json("damaged.h5");
+    const CommandResult result = inspect_json("damaged.h5");
     ASSERT_TRUE(result.exit_code == 0 || result.exit_code == 2) << i << result.output;
     const json found = json::parse(result.output);
     EXPECT_EQ(found["damage"].empty(), result.exit_code == 0) << i;
@@ -233,7 +233,7 @@ TEST_F(InspectRun, NoDamageMakesItCrash) {
 
 TEST_F(InspectRun, JsonIsForCheckpointsAndRunsOnly) {
   write("text.txt", "hello");
-  const ProgramResult result = pleat("inspect --json text.txt");
+  const CommandResult result = pleat("inspect --json text.txt");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, AllOf(HasSubstr("PL0901"), HasSubstr("--json")));
   fs::create_directory(path("empty"));

@@ -55,13 +55,13 @@ class GoldenMappings : public ProgramTest,
 TEST_P(GoldenMappings, AgreeToRounding) {
   const GoldenMapping& mapping = GetParam();
   const std::string deck = write("deck.toml", golden_deck(mapping.golden, "fp64"));
-  const ProgramResult run =
+  const CommandResult run =
       pleat("train " + deck + " " + mapping.overrides, mpiexec(mapping.ranks));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const std::string golden = golden_folder(mapping.golden);
   expect_trace(path("out/metrics.csv"), golden + "/trace.h5", 1e-12, 1e-12);
   expect_gradients(path("out/gradients/step_00000001.h5"), golden + "/golden.h5");
-  const ProgramResult converted = pleat("convert out hf");
+  const CommandResult converted = pleat("convert out hf");
   ASSERT_EQ(converted.exit_code, 0) << converted.output;
   expect_final_weights(path("hf"), golden + "/trace.h5");
 }

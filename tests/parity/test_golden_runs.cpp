@@ -18,7 +18,7 @@ namespace {
 class GoldenRun : public ProgramTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void train(const std::string& precision) {
-    const ProgramResult run = pleat("train " + write("deck.toml", golden_deck(GetParam(), precision)));
+    const CommandResult run = pleat("train " + write("deck.toml", golden_deck(GetParam(), precision)));
     ASSERT_EQ(run.exit_code, 0) << run.output;
   }
   std::string golden(const char* file) const { return golden_folder(GetParam()) + "/" + file; }
@@ -50,7 +50,7 @@ TEST_P(GoldenRun, GradientsOfTheFirstStepAgree) {
 
 TEST_P(GoldenRun, ConvertedFinalWeightsAgree) {
   train("fp64");
-  const ProgramResult converted = pleat("convert out hf");
+  const CommandResult converted = pleat("convert out hf");
   ASSERT_EQ(converted.exit_code, 0) << converted.output;
   expect_final_weights(path("hf"), golden("trace.h5"));
 }

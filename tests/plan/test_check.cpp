@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// \brief `pleat check` as a user calls it.
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,31 +10,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/command.hpp"
 #include "support/mpiexec.hpp"
 
 namespace {
 
 namespace fs = std::filesystem;
+using pleat::test::CommandResult;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  ///< stdout and stderr
-};
-
 /// \param launcher  "mpiexec -n N ..." or nothing
-Outcome pleat(const std::string& arguments, const std::string& launcher = "") {
-  const std::string command = launcher + " " + PLEAT_PROGRAM + " " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.text.append(buffer.data(), got);
-  }
-  outcome.exit_code = WEXITSTATUS(pclose(pipe));
-  return outcome;
+CommandResult pleat(const std::string& arguments, const std::string& launcher = "") {
+  return pleat::test::run_command(launcher + " " + PLEAT_PROGRAM + " " + arguments);
 }
 
 constexpr const char* kDeck = R"(
@@ -78,96 +64,96 @@ class Check : public testing::Test {
 };
 
 TEST_F(Check, ReportsShapesCountsFlopsMemoryAndData) {
-  const Outcome outcome = pleat("check " + deck_);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  const CommandResult outcome = pleat("check " + deck_);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(
-      outcome.text,
+      outcome.output,
       AllOf(HasSubstr("[256, 128]"), HasSubstr("[512, 128]"), HasSubstr("causal rule"),
             HasSubstr("memory of the fullest"), HasSubstr("2 steps of 1024 tokens"),
             HasSubstr("epochs"), HasSubstr("no problems found")));
 }
 
 TEST_F(Check, PresetsNeedNoDeck) {
-  const Outcome outcome = pleat("check --preset mixtral-8x7b");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, AllOf(HasSubstr("46.70 B total (46,702,792,704)"),
+  const CommandResult outcome = pleat("check --preset mixtral-8x7b");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("46.70 B total (46,702,792,704)"),
                                   HasSubstr("12.88 B active")));
 }
 
 TEST_F(Check, OverridesApply) {
-  const Outcome outcome = pleat("check " + deck_ + " moe.top_k=17");
+  const CommandResult outcome = pleat("check " + deck_ + " moe.top_k=17");
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.text, AllOf(HasSubstr("PL0608"), HasSubstr("moe.experts = 16")));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("PL0608"), HasSubstr("moe.experts = 16")));
 }
 
 TEST_F(Check, DataIsOpenedUnlessToldOtherwise) {
   const std::string missing =
       "check " + deck_ + " data.format=text data.path=" + (folder_ / "no.txt").string();
   EXPECT_EQ(pleat(missing).exit_code, 2);
-  const Outcome unopened = pleat(missing + " --no-data");
-  EXPECT_EQ(unopened.exit_code, 0) << unopened.text;
+  const CommandResult unopened = pleat(missing + " --no-data");
+  EXPECT_EQ(unopened.exit_code, 0) << unopened.output;
 }
 
 TEST_F(Check, MappingHasToFillTheRanks) {
   EXPECT_EQ(pleat("check " + deck_ + " --ranks 0").exit_code, 2);
-  const Outcome three = pleat("check " + deck_ + " --ranks 3 parallel.tensor=2");
+  const CommandResult three = pleat("check " + deck_ + " --ranks 3 parallel.tensor=2");
   EXPECT_EQ(three.exit_code, 2);
-  EXPECT_THAT(three.text, HasSubstr("PL0802"));
+  EXPECT_THAT(three.output, HasSubstr("PL0802"));
   // Two data ranks, but a step of one micro-batch: one of them computes padding.
-  const Outcome two = pleat("check " + deck_ + " --ranks 2");
-  EXPECT_EQ(two.exit_code, 0) << two.text;
-  EXPECT_THAT(two.text,
+  const CommandResult two = pleat("check " + deck_ + " --ranks 2");
+  EXPECT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_THAT(two.output,
               HasSubstr("1 micro-batches do not divide evenly over 2 data ranks"));
 }
 
 TEST_F(Check, WithoutARankCountTheDegreesSayHowMany) {
   const std::string deck = "check " + deck_ + " batch.global=12 parallel.tensor=2";
-  const Outcome alone = pleat(deck + " parallel.context=2 parallel.expert=8");
-  EXPECT_EQ(alone.exit_code, 0) << alone.text;
-  EXPECT_THAT(alone.text, AllOf(HasSubstr("mapping: 8 ranks\n"), HasSubstr("data 2 "),
+  const CommandResult alone = pleat(deck + " parallel.context=2 parallel.expert=8");
+  EXPECT_EQ(alone.exit_code, 0) << alone.output;
+  EXPECT_THAT(alone.output, AllOf(HasSubstr("mapping: 8 ranks\n"), HasSubstr("data 2 "),
                                 HasSubstr("the fewest ranks that the degrees")));
-  const Outcome asked = pleat(deck + " --ranks 6");
-  EXPECT_THAT(asked.text, AllOf(HasSubstr("mapping: 6 ranks\n"), HasSubstr("data 3 "),
+  const CommandResult asked = pleat(deck + " --ranks 6");
+  EXPECT_THAT(asked.output, AllOf(HasSubstr("mapping: 6 ranks\n"), HasSubstr("data 3 "),
                                 Not(HasSubstr("fewest"))));
-  EXPECT_THAT(pleat("check " + deck_).text, Not(HasSubstr("fewest")));
+  EXPECT_THAT(pleat("check " + deck_).output, Not(HasSubstr("fewest")));
 }
 
 TEST_F(Check, UnderMpirunTheRanksAreThoseOfTheJob) {
   const std::string deck = "check " + deck_ + " batch.global=12 parallel.tensor=2";
-  const Outcome four = pleat(deck, pleat::test::mpiexec(4));
-  EXPECT_EQ(four.exit_code, 0) << four.text;
-  EXPECT_THAT(four.text, AllOf(HasSubstr("mapping: 4 ranks\n"), HasSubstr("data 2 "),
+  const CommandResult four = pleat(deck, pleat::test::mpiexec(4));
+  EXPECT_EQ(four.exit_code, 0) << four.output;
+  EXPECT_THAT(four.output, AllOf(HasSubstr("mapping: 4 ranks\n"), HasSubstr("data 2 "),
                                HasSubstr("the ranks of this job")));
-  EXPECT_THAT(pleat(deck + " --ranks 8", pleat::test::mpiexec(4)).text,
+  EXPECT_THAT(pleat(deck + " --ranks 8", pleat::test::mpiexec(4)).output,
               HasSubstr("mapping: 8 ranks\n"));
   EXPECT_EQ(pleat(deck, pleat::test::mpiexec(3)).exit_code, 2);
 }
 
 TEST_F(Check, EachStageHasItsMemory) {
-  const Outcome outcome =
+  const CommandResult outcome =
       pleat("check " + deck_ + " --ranks 6 parallel.pipeline=3 parallel.expert=2");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text,
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("stage 2   layers 2; head"),
                     HasSubstr("stage    parameters"), HasSubstr("\n  2   ")));
 }
 
 TEST_F(Check, IllegalMappingsNameTheNearestLegalOnes) {
-  const Outcome outcome = pleat("check " + deck_ + " --ranks 4 parallel.tensor=3");
+  const CommandResult outcome = pleat("check " + deck_ + " --ranks 4 parallel.tensor=3");
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.text,
+  EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("PL0610"), HasSubstr("parallel.tensor = 2, or "
                                                    "parallel.tensor = 4.")));
-  EXPECT_THAT(pleat("check " + deck_ + " --ranks 3 parallel.tensor=3").text,
+  EXPECT_THAT(pleat("check " + deck_ + " --ranks 3 parallel.tensor=3").output,
               HasSubstr("the nearest legal choice is parallel.tensor = 1."));
 }
 
 TEST_F(Check, NeedsExactlyOneOfDeckAndPreset) {
   EXPECT_EQ(pleat("check").exit_code, 2);
   EXPECT_EQ(pleat("check " + deck_ + " --preset mixtral-8x7b").exit_code, 2);
-  const Outcome misspelt = pleat("check --preset mixtral-8x7");
+  const CommandResult misspelt = pleat("check --preset mixtral-8x7");
   EXPECT_EQ(misspelt.exit_code, 2);
-  EXPECT_THAT(misspelt.text, HasSubstr("did you mean 'mixtral-8x7b'?"));
+  EXPECT_THAT(misspelt.output, HasSubstr("did you mean 'mixtral-8x7b'?"));
 }
 
 TEST_F(Check, LeavesNothingBehind) {
@@ -200,12 +186,12 @@ double measured_peak(const fs::path& metrics) {
 double planned_to_measured(const std::string& arguments, const fs::path& output,
                            int ranks) {
   const std::string all = arguments + " checkpoint.every=0 run.output=" + output.string();
-  const Outcome trained =
+  const CommandResult trained =
       pleat("train " + all, ranks > 1 ? pleat::test::mpiexec(ranks) : std::string());
-  EXPECT_EQ(trained.exit_code, 0) << trained.text;
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
   if (trained.exit_code != 0) return 0.0;
   const std::string checked =
-      pleat("check " + all + " --ranks " + std::to_string(ranks)).text;
+      pleat("check " + all + " --ranks " + std::to_string(ranks)).output;
   const double planned = mebibytes_after(checked, "memory of the fullest rank: ");
   const double measured = measured_peak(output / "metrics.csv");
   // Elsewhere the program's own size would hide what is wrong.

@@ -56,7 +56,7 @@ class GridsDocument : public ProgramTest {
  protected:
   std::string map(const std::string& arguments) const {
     write("deck.toml", kDeck);
-    const ProgramResult run = pleat("map deck.toml " + arguments);
+    const CommandResult run = pleat("map deck.toml " + arguments);
     EXPECT_EQ(run.exit_code, 0) << run.output;
     return run.output;
   }

@@ -87,7 +87,7 @@ TEST_P(OldFormat, ReadersAgreeOnItsContent) {
 }
 
 TEST_P(OldFormat, IsInspected) {
-  const ProgramResult run = pleat("inspect '" + sample() + "'");
+  const CommandResult run = pleat("inspect '" + sample() + "'");
   EXPECT_EQ(run.exit_code, 0) << run.output;
   EXPECT_NE(run.output.find("format version           " + std::to_string(GetParam())),
             std::string::npos)
@@ -99,7 +99,7 @@ TEST_P(OldFormat, IsResumedFrom) {
   write("deck.toml", kDeck);
   std::filesystem::create_directories(path("out/checkpoints"));
   std::filesystem::copy(sample(), path("out/checkpoints/" + io::checkpoint_name(2)));
-  const ProgramResult run = pleat("train deck.toml");
+  const CommandResult run = pleat("train deck.toml");
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const auto losses = read_metrics(path("out/metrics.csv")).at("loss");
   ASSERT_EQ(losses.size(), kLosses.size()) << run.output;

@@ -49,7 +49,7 @@ class Resume : public ProgramTest, public ::testing::WithParamInterface<const ch
   /// Trains into a folder up to the last step or, if given, only up to `last`; the
   /// schedule stays that of the whole run, as after a kill.
   void train(const std::string& output, const std::string& more = "") {
-    const ProgramResult run = pleat("train deck.toml run.output=" + output +
+    const CommandResult run = pleat("train deck.toml run.output=" + output +
                                     " precision.compute=" + GetParam() + " " + more);
     ASSERT_EQ(run.exit_code, 0) << run.output;
   }
@@ -112,7 +112,7 @@ TEST_P(Resume, ADamagedNewestCheckpointIsNamedAndTheOneBeforeIsUsed) {
   cut_back("cut", 9);
   const std::string damaged = path("cut/checkpoints/" + io::checkpoint_name(9));
   std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) / 2);
-  const ProgramResult run = pleat(
+  const CommandResult run = pleat(
       std::string("train deck.toml run.output=cut precision.compute=") + GetParam());
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_NE(run.output.find("WARNING"), std::string::npos) << run.output;
@@ -129,10 +129,10 @@ TEST_F(ProgramTest, AnotherPrecisionGoesOnFromTheCheckpoint) {
   write("deck.toml", kDeck);
   for (const auto& [first, then] : {std::pair("fp32", "bf16"), std::pair("bf16", "fp32")}) {
     const std::string run = std::string("train deck.toml run.output=") + first + "_first ";
-    const ProgramResult started =
+    const CommandResult started =
         pleat(run + "precision.compute=" + first + " run.steps=6");
     ASSERT_EQ(started.exit_code, 0) << started.output;
-    const ProgramResult resumed = pleat(run + "precision.compute=" + then);
+    const CommandResult resumed = pleat(run + "precision.compute=" + then);
     ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
     const auto metrics = read_metrics(path(std::string(first) + "_first/metrics.csv"));
     const auto& losses = metrics.at("loss");
@@ -156,7 +156,7 @@ TEST_P(ResumeRouter, EveryOptionSurvivesACheckpoint) {
   std::filesystem::create_directories(path("cut/checkpoints"));
   std::filesystem::copy(path("whole/checkpoints/" + io::checkpoint_name(3)),
                         path("cut/checkpoints/" + io::checkpoint_name(3)));
-  const ProgramResult run = pleat(train + " run.output=cut");
+  const CommandResult run = pleat(train + " run.output=cut");
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_NE(run.output.find("resuming after step 3"), std::string::npos) << run.output;
   const std::string last = "/checkpoints/" + io::checkpoint_name(6);
@@ -167,9 +167,9 @@ TEST_P(ResumeRouter, EveryOptionSurvivesACheckpoint) {
               second.read_raw(io::TensorGroup::kParameters, name))
         << name;
   }
-  const ProgramResult inspected = pleat("inspect cut" + last);
+  const CommandResult inspected = pleat("inspect cut" + last);
   EXPECT_EQ(inspected.exit_code, 0) << inspected.output;
-  const ProgramResult more =
+  const CommandResult more =
       pleat("train deck.toml precision.compute=fp64 run.steps=2 run.output=more " +
             std::string(GetParam()) + " model.init=cut" + last);
   EXPECT_EQ(more.exit_code, 0) << more.output;
@@ -190,7 +190,7 @@ class ResumeChoices : public ProgramTest {};
 TEST_F(ResumeChoices, ACompleteRunIsLeftAlone) {
   write("deck.toml", kDeck);
   ASSERT_EQ(pleat("train deck.toml run.output=out run.steps=3").exit_code, 0);
-  const ProgramResult again = pleat("train deck.toml run.output=out run.steps=3");
+  const CommandResult again = pleat("train deck.toml run.output=out run.steps=3");
   EXPECT_EQ(again.exit_code, 0);
   EXPECT_NE(again.output.find("the run is complete"), std::string::npos) << again.output;
   EXPECT_EQ(read_metrics(path("out/metrics.csv")).at("step").size(), 3u);
@@ -211,7 +211,7 @@ TEST_F(ResumeChoices, ANewRunInAnOldFolderKeepsTheOldResults) {
 TEST_F(ResumeChoices, FromANamedCheckpoint) {
   write("deck.toml", kDeck);
   ASSERT_EQ(pleat("train deck.toml run.output=a").exit_code, 0);
-  const ProgramResult run =
+  const CommandResult run =
       pleat("train deck.toml run.output=b checkpoint.resume=a/checkpoints/" +
             io::checkpoint_name(4));
   ASSERT_EQ(run.exit_code, 0) << run.output;
@@ -225,18 +225,18 @@ TEST_F(ResumeChoices, FromANamedCheckpoint) {
 TEST_F(ResumeChoices, FromTheFolderOfARun) {
   write("deck.toml", kDeck);
   ASSERT_EQ(pleat("train deck.toml run.output=a run.steps=4").exit_code, 0);
-  const ProgramResult run = pleat("train deck.toml run.output=b checkpoint.resume=a");
+  const CommandResult run = pleat("train deck.toml run.output=b checkpoint.resume=a");
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_EQ(read_metrics(path("b/metrics.csv")).at("step").front(), 5.0);
   std::filesystem::create_directory(path("empty"));
-  const ProgramResult none = pleat("train deck.toml run.output=c checkpoint.resume=empty");
+  const CommandResult none = pleat("train deck.toml run.output=c checkpoint.resume=empty");
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_NE(none.output.find("empty'"), std::string::npos) << none.output;
 }
 
 TEST_F(ResumeChoices, FromWhatIsNotThere) {
   write("deck.toml", kDeck);
-  const ProgramResult run = pleat("train deck.toml run.output=out checkpoint.resume=nowhere");
+  const CommandResult run = pleat("train deck.toml run.output=out checkpoint.resume=nowhere");
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_NE(run.output.find("PL0301: checkpoint.resume: 'nowhere' is neither a checkpoint nor"),
             std::string::npos)
@@ -247,7 +247,7 @@ TEST_F(ResumeChoices, FromWhatIsNotThere) {
 TEST_F(ResumeChoices, FromChangedDataWithAWarning) {
   write("deck.toml", kDeck);
   const auto train = [&](const std::string& path, int steps) {
-    const ProgramResult run =
+    const CommandResult run =
         pleat("train deck.toml data.format=text run.output=out data.path=" + path +
               " run.steps=" + std::to_string(steps));
     EXPECT_EQ(run.exit_code, 0) << run.output;

@@ -95,12 +95,8 @@ class SlurmTest : public ProgramTest {
   /// \brief stdout and stderr of a command in the scratch folder, without the last
   /// newline.
   std::string shell(const std::string& command) const {
-    std::FILE* pipe = popen(
-        fmt::format("cd '{}' && {{ {} ; }} 2>&1", folder_.string(), command).c_str(),
-        "r");
-    std::string text;
-    for (int byte = 0; (byte = std::fgetc(pipe)) != EOF;) text += static_cast<char>(byte);
-    pclose(pipe);
+    std::string text =
+        run_command(fmt::format("cd '{}' && {}", folder_.string(), command)).output;
     if (text.ends_with('\n')) text.pop_back();
     return text;
   }

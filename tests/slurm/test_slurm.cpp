@@ -84,7 +84,7 @@ class SlurmRun : public SlurmTest {
   /// Writes the script of the job that trains into runs/austen.
   void make_script(const std::string& launcher, const std::string& time = "10m") const {
     write("machine.toml", fmt::format(kMachine, launcher, PLEAT_TEST_PRELOAD));
-    const ProgramResult made = pleat(
+    const CommandResult made = pleat(
         "batch deck.toml --system slurm --machine machine.toml --ranks-per-node 2 "
         "--output job.sh --time " +
         time);
@@ -119,7 +119,7 @@ class SlurmRun : public SlurmTest {
       ASSERT_EQ(first.at(column).size(), static_cast<std::size_t>(steps_)) << column;
       EXPECT_EQ(first.at(column), second.at(column)) << column;
     }
-    const ProgramResult inspected = pleat("inspect runs/austen" + last);
+    const CommandResult inspected = pleat("inspect runs/austen" + last);
     EXPECT_EQ(inspected.exit_code, 0) << inspected.output;
   }
 

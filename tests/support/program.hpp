@@ -6,7 +6,6 @@
 ///
 /// A test that includes this is registered with PROGRAM, which defines PLEAT_PROGRAM.
 
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -18,16 +17,11 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
+#include "support/command.hpp"
 #include "support/places.hpp"
 
 namespace pleat::test {
-
-struct ProgramResult {
-  int exit_code = -1;
-  std::string output;  ///< stdout and stderr together
-};
 
 /// \brief A fixture with a scratch folder in which the program runs.
 class ProgramTest : public ::testing::Test {
@@ -51,18 +45,9 @@ class ProgramTest : public ::testing::Test {
 
   /// \brief `pleat ARGUMENTS` in the scratch folder.
   /// \param environment  "NAME=value ..." in front of the command
-  ProgramResult pleat(const std::string& arguments, const std::string& environment = "") const {
-    const std::string command = "cd '" + folder_.string() + "' && " + environment + " '" +
-                                program() + "' " + arguments + " 2>&1";
-    std::FILE* pipe = popen(command.c_str(), "r");
-    ProgramResult result;
-    std::array<char, 4096> buffer;
-    while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-      result.output.append(buffer.data(), count);
-    }
-    const int status = pclose(pipe);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return result;
+  CommandResult pleat(const std::string& arguments, const std::string& environment = "") const {
+    return run_command("cd '" + folder_.string() + "' && " + environment + " '" + program() +
+                       "' " + arguments);
   }
 
   std::filesystem::path folder_;

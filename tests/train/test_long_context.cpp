@@ -16,7 +16,7 @@ class LongContext : public ProgramTest {
   /// Peak resident MiB of one step of inputs/long-context.toml, 0 where it fails.
   double peak_of_a_step(int tokens) const {
     const std::string output = "tokens-" + std::to_string(tokens);
-    const ProgramResult run =
+    const CommandResult run =
         pleat("train '" PLEAT_SOURCE_DIR "/inputs/long-context.toml' run.steps=1 run.output=" +
               output + " batch.sequence=" + std::to_string(tokens));
     EXPECT_EQ(run.exit_code, 0) << run.output;

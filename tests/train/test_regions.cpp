@@ -36,7 +36,7 @@ class Regions : public ProgramTest {};
 
 TEST_F(Regions, EveryPhaseIsNamed) {
   write("deck.toml", kDeck);
-  const ProgramResult run =
+  const CommandResult run =
       pleat("train deck.toml", "KOKKOS_TOOLS_LIBS=" PLEAT_REGION_TOOL " PLEAT_REGIONS=" +
                                    path("regions.txt"));
   ASSERT_EQ(run.exit_code, 0) << run.output;

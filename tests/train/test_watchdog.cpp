@@ -3,18 +3,16 @@
 /// \brief A job that hangs says where each rank is and ends; one that works is left
 /// alone.
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <string>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include "pleat/base/phase.hpp"
 #include "pleat/train/watchdog.hpp"
+#include "support/command.hpp"
 #include "support/mpiexec.hpp"
 
 namespace pleat::train {
@@ -24,27 +22,9 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  ///< stdout and stderr together
-  double seconds = 0;
-};
-
-Outcome run(const std::string& launcher, const std::string& kind, int which) {
-  const std::string command = fmt::format("timeout 40 {} '{}' {} {} 2>&1", launcher,
-                                          PLEAT_HANGING_RANK, kind, which);
-  const auto start = std::chrono::steady_clock::now();
-  Outcome outcome;
-  std::FILE* pipe = popen(command.c_str(), "r");
-  std::array<char, 4096> buffer;
-  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.output.append(buffer.data(), count);
-  }
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return outcome;
+test::CommandResult run(const std::string& launcher, const std::string& kind, int which) {
+  return test::run_command(
+      fmt::format("timeout 40 {} '{}' {} {}", launcher, PLEAT_HANGING_RANK, kind, which));
 }
 
 /// Four ranks of which the third hangs in `place`: each says on a line of its own where
@@ -52,7 +32,7 @@ Outcome run(const std::string& launcher, const std::string& kind, int which) {
 void expect_ended(const std::string& kind, const std::string& place) {
   constexpr double kTwoSteps = 1.0;
   constexpr double kWatchdog = 2.0;
-  const Outcome outcome = run(test::mpiexec(4), kind, 2);
+  const test::CommandResult outcome = run(test::mpiexec(4), kind, 2);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
   EXPECT_LT(outcome.seconds, kTwoSteps + kWatchdog + 10.0);
   EXPECT_GT(outcome.seconds, kTwoSteps + kWatchdog);
@@ -68,7 +48,7 @@ void expect_ended(const std::string& kind, const std::string& place) {
 }
 
 TEST(Watchdog, LeavesAJobAloneThatTakesStepsInTime) {
-  const Outcome outcome = run(test::mpiexec(4), "none", -1);
+  const test::CommandResult outcome = run(test::mpiexec(4), "none", -1);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_GT(outcome.seconds, 2.5) << "shorter than the watchdog's patience";
   EXPECT_THAT(outcome.output, Not(HasSubstr("PL0733")));
@@ -81,7 +61,7 @@ TEST(Watchdog, OneRankWaitsForAMessageThatNoOneSends) {
 }
 
 TEST(Watchdog, TheOthersEndTheJobOfARankThatIsDeadOrFrozen) {
-  const Outcome outcome = run(test::mpiexec(4), "frozen", 0);
+  const test::CommandResult outcome = run(test::mpiexec(4), "frozen", 0);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
   EXPECT_THAT(outcome.output, Not(HasSubstr("rank 0 of 4")));
   EXPECT_THAT(outcome.output, HasSubstr("rank 3 of 4: no step for 2 s: in step 3"));
@@ -89,7 +69,7 @@ TEST(Watchdog, TheOthersEndTheJobOfARankThatIsDeadOrFrozen) {
 }
 
 TEST(Watchdog, EndsASingleRankWithoutLauncher) {
-  const Outcome outcome = run("env", "absent", 0);
+  const test::CommandResult outcome = run("env", "absent", 0);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
   EXPECT_THAT(outcome.output,
               HasSubstr("pleat: no step for 2 s: in step 3, phase experts\n"));

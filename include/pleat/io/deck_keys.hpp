@@ -31,6 +31,8 @@ enum class Restart {
   kWarns,   ///< may change, but the run is no longer the one that was begun
   kRefused  ///< a different model or data order: a new run
 };
+/// \brief "free", "warns", "refused".
+const char* restart_word(Restart restart);
 
 /// \brief Which numbers a key accepts.
 struct DeckRange {
