@@ -17,7 +17,6 @@
 
 #include "pleat/base/device.hpp"
 #include "pleat/base/failure.hpp"
-#include "pleat/base/processor.hpp"
 
 namespace pleat {
 namespace {
@@ -106,7 +105,6 @@ void silence_stderr() {
 
 Runtime::Runtime(int& argc, char**& argv) {
   std::set_terminate(on_terminate);
-  require_instructions(instruction_sets());
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   // A failure of MPI is told as any other. Those of requests go to these two handlers,
@@ -115,14 +113,18 @@ Runtime::Runtime(int& argc, char**& argv) {
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+}
+
+void Runtime::start_kokkos() {
   require_device();
   Kokkos::InitializationSettings settings;
   settings.set_disable_warnings(true);
   Kokkos::initialize(settings);
+  has_kokkos_ = true;
 }
 
 Runtime::~Runtime() {
-  Kokkos::finalize();
+  if (has_kokkos_) Kokkos::finalize();
   MPI_Finalize();
 }
 

@@ -255,7 +255,8 @@ void add_batch(CLI::App& program, Job& job) {
   command->add_option("--program", options->program,
                       "path of pleat on the machine; default: this program");
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_batch(*options, runtime); };
+    job = {.work = [options](const Runtime& runtime) { return run_batch(*options, runtime); },
+           .computes = false};
   });
 }
 

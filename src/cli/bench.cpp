@@ -112,7 +112,8 @@ void add_bench(CLI::App& program, Job& job) {
       ->excludes(force)
       ->excludes(seconds);
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) {
+    job.computes = options->compare.empty();
+    job.work = [options](const Runtime& runtime) {
       return options->compare.empty() ? measure(*options, runtime)
                                       : compare(*options, runtime);
     };

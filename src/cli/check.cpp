@@ -145,7 +145,8 @@ void add_check(CLI::App& program, Job& job) {
       ->capture_default_str();
   command->add_flag("--no-data", options->no_data, "leaves the data sources unopened");
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_check(*options, runtime); };
+    job = {.work = [options](const Runtime& runtime) { return run_check(*options, runtime); },
+           .computes = false};
   });
 }
 

@@ -14,10 +14,12 @@ namespace {
 
 /// Prints on one rank, whatever the number of ranks.
 Job print_job(std::string text) {
-  return [text = std::move(text)](const Runtime& runtime) {
-    if (runtime.rank() == 0) std::fputs(text.c_str(), stdout);
-    return ExitCode::kDone;
-  };
+  return {.work =
+              [text = std::move(text)](const Runtime& runtime) {
+                if (runtime.rank() == 0) std::fputs(text.c_str(), stdout);
+                return ExitCode::kDone;
+              },
+          .computes = false};
 }
 
 /// "pleat" or "pleat train": whose help explains the mistake.

@@ -158,7 +158,7 @@ void add_convert(CLI::App& program, Job& job) {
                       "to HDF5 tokens: samples have one token more");
   command->add_flag("--force", options->force, "overwrites what exists");
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_convert(*options, runtime); };
+    job.work = [options](const Runtime& runtime) { return run_convert(*options, runtime); };
   });
 }
 

@@ -55,7 +55,7 @@ void add_generate(CLI::App& program, Job& job) {
   command->add_option("--tokenizer", options->tokenizer, "bytes, or a SentencePiece model")
       ->capture_default_str();
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_generate(*options, runtime); };
+    job.work = [options](const Runtime& runtime) { return run_generate(*options, runtime); };
   });
 }
 

@@ -105,7 +105,7 @@ void add_inspect(CLI::App& program, Job& job) {
   command->add_option("--dataset", options->dataset, "of an HDF5 token file")
       ->capture_default_str();
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_inspect(*options, runtime); };
+    job.work = [options](const Runtime& runtime) { return run_inspect(*options, runtime); };
   });
 }
 

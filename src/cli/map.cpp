@@ -72,7 +72,8 @@ void add_map(CLI::App& program, Job& job) {
       ->check(CLI::NonNegativeNumber);
   command->add_option("--svg", options->svg, "also draws up to 64 ranks into this file");
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_map(*options, runtime); };
+    job = {.work = [options](const Runtime& runtime) { return run_map(*options, runtime); },
+           .computes = false};
   });
 }
 

@@ -28,7 +28,8 @@ void add_params(CLI::App& program, Job& job) {
       program, "params", "Lists every key of a deck: default, allowed values, meaning");
   command->add_flag("--markdown", *markdown, "as Markdown: the text of docs/decks.md");
   command->callback([&job, markdown] {
-    job = [markdown](const Runtime& runtime) { return run_params(*markdown, runtime); };
+    job = {.work = [markdown](const Runtime& runtime) { return run_params(*markdown, runtime); },
+           .computes = false};
   });
 }
 

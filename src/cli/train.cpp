@@ -34,7 +34,7 @@ void add_train(CLI::App& program, Job& job) {
   command->add_option("overrides", options->overrides,
                       "section.key=value: replaces what the deck says");
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_train(*options, runtime); };
+    job.work = [options](const Runtime& runtime) { return run_train(*options, runtime); };
   });
 }
 

@@ -100,7 +100,7 @@ void add_verify(CLI::App& program, Job& job) {
       ->check(finite_number())
       ->check(CLI::NonNegativeNumber);
   command->callback([&job, options] {
-    job = [options](const Runtime& runtime) { return run_verify(*options, runtime); };
+    job.work = [options](const Runtime& runtime) { return run_verify(*options, runtime); };
   });
 }
 

@@ -75,6 +75,7 @@ int work(const pleat::Runtime& runtime, const std::string& kind, int which) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const pleat::Runtime runtime(argc, argv);
+  pleat::Runtime runtime(argc, argv);
+  runtime.start_kokkos();
   return runtime.run([&] { return work(runtime, argv[1], std::atoi(argv[2])); });
 }

@@ -252,7 +252,8 @@ CollectiveBuffering buffering_of(std::string_view word) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const pleat::Runtime runtime(argc, argv);
+  pleat::Runtime runtime(argc, argv);
+  runtime.start_kokkos();
   return runtime.run([&] {
     PLEAT_REQUIRE(argc == 6, InputError, "PL0901",
                   "usage: bench_checkpoint FOLDER MEGABYTES ROUNDS shards|columns "

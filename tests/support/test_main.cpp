@@ -41,7 +41,8 @@ class EndJobOnFatalFailure : public testing::EmptyTestEventListener {
 MPI_Comm pleat::test::world() { return runtime_of_this_test->world(); }
 
 int main(int argc, char** argv) {
-  const pleat::Runtime runtime(argc, argv);
+  pleat::Runtime runtime(argc, argv);
+  runtime.start_kokkos();
   runtime_of_this_test = &runtime;
   testing::InitGoogleTest(&argc, argv);
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

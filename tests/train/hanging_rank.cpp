@@ -90,6 +90,7 @@ class Job {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const pleat::Runtime runtime(argc, argv);
+  pleat::Runtime runtime(argc, argv);
+  runtime.start_kokkos();
   return runtime.run([&] { return Job(runtime, argv[1], std::atoi(argv[2])).run(); });
 }

@@ -5,7 +5,6 @@
 /// \brief The processor that ExecSpace computes on.
 
 #include <cstdint>
-#include <span>
 #include <string>
 
 namespace pleat {
@@ -18,20 +17,5 @@ struct Processor {
 
 /// \brief That of this rank, once Kokkos runs.
 Processor this_processor();
-
-/// \brief A set of instructions of the host.
-struct InstructionSet {
-  const char* name;
-  bool used;     ///< by the compiler, in this build
-  bool present;  ///< on this machine
-};
-
-/// \brief Those that programs built for one machine (-march=native) miss on an older one.
-/// Empty where the compiler cannot ask.
-std::span<const InstructionSet> instruction_sets();
-
-/// \brief Refuses a machine that would end the program at the first such instruction, with
-/// no word. \throws InputError PL0107
-void require_instructions(std::span<const InstructionSet> sets);
 
 }  // namespace pleat

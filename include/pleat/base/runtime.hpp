@@ -10,8 +10,8 @@
 
 namespace pleat {
 
-/// \brief Starts MPI, then Kokkos; ends them in the opposite order. One per process, made in
-/// main. Works without a launcher as a single rank.
+/// \brief Starts MPI, then Kokkos where it is wanted; ends them in the opposite order. One per
+/// process, made in main. Works without a launcher as a single rank.
 ///
 /// From then on, an exception that nobody catches, on any thread, ends the whole job: one
 /// message on stderr, "pleat: rank 3 of 8: PL0602: ...", and the exit code of the error.
@@ -22,6 +22,10 @@ class Runtime {
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
+
+  /// \brief Once, before the first view or kernel. \throws InputError PL0105 in a build for
+  /// GPUs where there is none
+  void start_kokkos();
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -37,6 +41,7 @@ class Runtime {
  private:
   int rank_ = 0;
   int ranks_ = 1;
+  bool has_kokkos_ = false;
 };
 
 }  // namespace pleat

@@ -18,8 +18,12 @@ class App;
 
 namespace pleat::cli {
 
-/// \brief What the chosen command does. \throws Error of any kind
-using Job = std::function<ExitCode(const Runtime& runtime)>;
+/// \brief What the chosen command does.
+struct Job {
+  std::function<ExitCode(const Runtime& runtime)> work;  ///< \throws Error of any kind
+  /// Whether it needs Kokkos, and so in a build for GPUs a GPU, which a login node may lack.
+  bool computes = true;
+};
 
 /// \name Registration: one per command.
 /// \param program  gets a subcommand
