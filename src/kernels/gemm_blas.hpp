@@ -48,17 +48,16 @@ void blas_gemm(const HostProduct<T>& x) {
   }
 }
 
-/// \brief A copy in the type of the sums, without gaps between its rows.
+/// \brief Copies into `wide`, in the type of the sums and without gaps between the rows.
 template <class Sum, class T>
-std::vector<Sum> widened(const T* matrix, std::int64_t rows, std::int64_t columns,
-                         std::int64_t stride) {
-  std::vector<Sum> wide(static_cast<std::size_t>(rows * columns));
+void widen(const T* matrix, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+           std::vector<Sum>& wide) {
+  wide.resize(static_cast<std::size_t>(rows * columns));
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
       wide[static_cast<std::size_t>(i * columns + j)] = static_cast<Sum>(matrix[i * stride + j]);
     }
   }
-  return wide;
 }
 
 /// \brief A product of numbers that the BLAS does not know, on wider copies.
@@ -69,9 +68,10 @@ void blas_gemm(const HostProduct<A, B, C>& x) {
   const bool tb = x.transpose_b == Transpose::kYes;
   const std::int64_t a_columns = ta ? x.m : x.k;
   const std::int64_t b_columns = tb ? x.k : x.n;
-  const auto a = widened<Sum>(x.a, ta ? x.k : x.m, a_columns, x.a_stride);
-  const auto b = widened<Sum>(x.b, tb ? x.n : x.k, b_columns, x.b_stride);
-  auto c = widened<Sum>(x.c, x.m, x.n, x.c_stride);
+  static thread_local std::vector<Sum> a, b, c;  // their memory, for the next product
+  widen(x.a, ta ? x.k : x.m, a_columns, x.a_stride, a);
+  widen(x.b, tb ? x.n : x.k, b_columns, x.b_stride, b);
+  widen(x.c, x.m, x.n, x.c_stride, c);
   blas_gemm<Sum>({.m = x.m,
                   .n = x.n,
                   .k = x.k,

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include "attention_cudnn.hpp"
@@ -26,6 +27,15 @@ std::string onednn_name() {
 }
 #endif
 
+#if defined(PLEAT_HAVE_BLAS)
+/// Every BLAS offers the same names; OpenBLAS says which it is and for which cores its kernels are.
+std::string blas_name() {
+  using Config = const char*();
+  auto* const config = reinterpret_cast<Config*>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
+  return config == nullptr ? "BLAS" : config();
+}
+#endif
+
 /// What computes the tasks of host_gemms where oneDNN does not.
 [[maybe_unused]] std::string host_products(bool bf16) {
 #if defined(PLEAT_PACKED_GEMM) && defined(__AVX512F__)
@@ -34,7 +44,7 @@ std::string onednn_name() {
 #elif defined(PLEAT_PACKED_GEMM)
   const std::string name = "packed kernel, AVX2";
 #else
-  const std::string name = "BLAS";
+  const std::string name = blas_name();
 #endif
   return bf16 ? name + ", in fp32" : name;
 }
@@ -88,7 +98,7 @@ std::string linked_libraries() {
   names += "rocBLAS, ";
 #endif
 #if defined(PLEAT_HAVE_BLAS)
-  names += "BLAS, ";
+  names += blas_name() + ", ";
 #endif
 #if defined(PLEAT_HAVE_ONEDNN)
   names += onednn_name() + ", ";
