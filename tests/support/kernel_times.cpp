@@ -11,10 +11,12 @@
 /// flop=N". What happens outside of regions, which are the phases of steps, is left out,
 /// and so is each kernel's first call, which loads it.
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -65,7 +67,12 @@ void write_times() {
   if (place == nullptr) return;
   const std::string path = place;
   std::FILE* const file = std::fopen((path + ".tmp").c_str(), "w");
-  if (file == nullptr) return;
+  if (file == nullptr) {
+    std::fprintf(stderr, "WARNING: PLEAT_KERNEL_TIMES: %s cannot be written: %s\n", path.c_str(),
+                 std::strerror(errno));
+    unsetenv("PLEAT_KERNEL_TIMES");  // once is enough
+    return;
+  }
   const char* separator = "";
   std::fprintf(file, "[");
   for (const auto& [name, sum] : times) {
