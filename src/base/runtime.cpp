@@ -17,6 +17,7 @@
 
 #include "pleat/base/device.hpp"
 #include "pleat/base/failure.hpp"
+#include "pleat/base/warning.hpp"
 
 namespace pleat {
 namespace {
@@ -113,6 +114,7 @@ Runtime::Runtime(int& argc, char**& argv) {
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+  set_rank_of_warnings(rank_, ranks_);
 }
 
 void Runtime::start_kokkos() {

@@ -165,10 +165,12 @@ class CudnnGraph final : public AttentionGraph {
   std::size_t workspace_bytes() const override {
     return static_cast<std::size_t>(bytes_);
   }
-  std::string run(const GraphArrays& x, void* workspace) const override {
+  std::string run(const GraphArrays& x, void* workspace) const override try {
     std::array<void*, 9> arrays{x.q, x.k, x.v, x.o, x.lse, x.d_o, x.dq, x.dk, x.dv};
     const int count = backward_ ? 9 : 5;
     return reason(graph_.execute(handle_, arrays.data(), count, workspace));
+  } catch (const std::exception& error) {  // as in plan()
+    return error.what();
   }
 
  private:

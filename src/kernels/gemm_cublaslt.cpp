@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,9 @@
 #include "cublaslt_shape.hpp"
 #include "gemm_group_samples.hpp"
 #include "gemm_portable.hpp"
+#include "pleat/base/environment.hpp"
 #include "pleat/base/gpu_stream.hpp"
+#include "pleat/base/warning.hpp"
 
 namespace pleat::kernels {
 namespace {
@@ -81,43 +84,62 @@ Shape average_shape(const GroupedProduct<T, C>& product, std::int64_t groups) {
   return shape;
 }
 
-struct GroupAlgorithm {
-  Algorithm algorithm;
-  /// Whether its sums were compared with plain ones: of calls with beta = 0, and others.
-  std::array<bool, 2> is_compared{};
+/// Of which kind of product an algorithm's sums were compared with plain ones. Averages have no
+/// part in it: they change from step to step, the library's few algorithms do not.
+struct ComparedSums {
+  std::array<std::byte, sizeof(cublasLtMatmulAlgo_t)> algorithm;
+  cudaDataType_t out;
+  bool transpose_a, transpose_b;
+  bool adds;  ///< to c, beta not being 0
+  auto operator<=>(const ComparedSums&) const = default;
 };
+
+ComparedSums compared_sums(const Algorithm& algorithm, const Shape& shape, bool adds) {
+  ComparedSums result{.algorithm = {},
+                      .out = shape.out,
+                      .transpose_a = shape.transpose_a,
+                      .transpose_b = shape.transpose_b,
+                      .adds = adds};
+  std::memcpy(result.algorithm.data(), &*algorithm, result.algorithm.size());
+  return result;
+}
 
 /// How the products of all groups go in one call.
 struct GroupPlan {
-  std::int64_t with_rows = 0;        ///< groups
-  Shape average{};                   ///< of their products
-  GroupAlgorithm* choice = nullptr;  ///< null: no group has rows
+  std::int64_t with_rows = 0;  ///< groups; 0: nothing below is used
+  Shape average{};             ///< of their products
+  Algorithm algorithm{};
 };
 
-/// Whether the products of groups go in one call, and if not, why.
-enum class GroupsWay { kTogether, kAskedOneByOne, kWrongTogether };
-
-std::atomic<GroupsWay>& groups_way() {
-  static std::atomic<GroupsWay> value = [] {
-    const char* const wish = std::getenv("PLEAT_GROUPED_PRODUCTS");
-    const bool is_asked = wish != nullptr && std::string_view(wish) == "one-by-one";
-    return is_asked ? GroupsWay::kAskedOneByOne : GroupsWay::kTogether;
-  }();
+/// Whether the products of groups go one by one in any case, as somebody wishes.
+std::atomic<bool>& groups_one_by_one() {
+  static std::atomic<bool> value = is_wished("PLEAT_GROUPED_PRODUCTS", "one-by-one");
   return value;
 }
 
-/// No group is multiplied in one call any more. \param adds  whether c was added to, so
-/// that nobody can form it anew
-void distrust_groups(bool adds) {
-  groups_way() = GroupsWay::kWrongTogether;
-  PLEAT_REQUIRE(!adds, InternalError, "PL0813",
-                "the grouped product of {} added wrong sums\nHINT: with "
-                "PLEAT_GROUPED_PRODUCTS=one-by-one experts are multiplied one by one",
-                cublaslt_name());
-  fmt::print(stderr,
-             "WARNING: the grouped product of {} has wrong sums: from now on experts are "
-             "multiplied one by one\n",
-             cublaslt_name());
+constexpr const char* kGroupsHint =
+    "\nHINT: with PLEAT_GROUPED_PRODUCTS=one-by-one experts are multiplied one by one, which "
+    "gives other bits.";
+
+/// To go on one by one would give other bits than a run that is begun anew and is not told.
+[[noreturn]] void fail_by_wrong_sums() {
+  PLEAT_FAIL(InternalError, "PL0813", "the grouped product of {} has wrong sums{}",
+             cublaslt_name(), kGroupsHint);
+}
+
+/// What the library says before it has done anything, about arguments or the GPU alone.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+void tell_of_refusal(cublasStatus_t status) {
+  static std::atomic_flag is_told = ATOMIC_FLAG_INIT;
+  if (is_told.test_and_set()) return;
+  warn(Concerns::kEveryRank,
+       fmt::format("{} refuses grouped products that it has an algorithm for ({}): those "
+                   "experts are multiplied one by one",
+                   cublaslt_name(), cublasLtGetStatusString(status)));
 }
 
 std::int64_t groups_with_rows(const GroupOffsets& offsets) {
@@ -165,16 +187,15 @@ class Engine {
   /// \return none where the library does not do them together
   template <class T, class C>
   std::optional<GroupPlan> plan(const GroupedProduct<T, C>& product);
-  /// \return false where the library refuses what it had an algorithm for, and nothing
-  /// was done to c; or where it had wrong sums, and beta = 0
+  /// \return false where the library refuses what it had an algorithm for: nothing was done
+  /// to c
   template <class T, class C>
   bool multiply(const ExecSpace& exec, const GroupedProduct<T, C>& product,
                 const GroupPlan& plan);
 
  private:
-  const Algorithm& algorithm(const Shape& shape);
-  const Algorithm& usable_algorithm(const Shape& shape, Operation& operation);
-  GroupAlgorithm& algorithm_for_groups(const Shape& average);
+  Algorithm algorithm(const Shape& shape);
+  Algorithm usable_algorithm(const Shape& shape, Operation& operation);
   template <class T, class C>
   void launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane& lane);
   bool launch(const GroupPlan& plan);
@@ -188,21 +209,31 @@ class Engine {
   std::array<Lane, kLanes> lanes_;
   gpu::Event begin_;
   std::map<Shape, Algorithm> algorithms_;
-  std::map<Shape, GroupAlgorithm> algorithms_for_groups_;  ///< by average shape
+  std::map<Shape, Algorithm> algorithms_for_groups_;  ///< by average shape
+  std::set<ComparedSums> compared_;
   GroupArrays groups_;
 };
 
-const Algorithm& Engine::algorithm(const Shape& shape) {
-  const auto known = algorithms_.find(shape);
-  if (known != algorithms_.end()) return known->second;
-  return algorithms_.emplace(shape, cublaslt::ask_for_algorithm(handle_, shape))
-      .first->second;
+/// What `ask` says about a shape, once. Where there are very many shapes all are forgotten: to
+/// ask again gives the same answers.
+template <class Ask>
+Algorithm ask_once(std::map<Shape, Algorithm>& known, const Shape& shape, const Ask& ask) {
+  constexpr std::size_t kMostKnown = 4096;
+  const auto found = known.find(shape);
+  if (found != known.end()) return found->second;
+  if (known.size() == kMostKnown) known.clear();
+  return known.emplace(shape, ask()).first->second;
+}
+
+Algorithm Engine::algorithm(const Shape& shape) {
+  return ask_once(algorithms_, shape,
+                  [&] { return cublaslt::ask_for_algorithm(handle_, shape); });
 }
 
 /// That of the nearby shape, unless it does not do for this one.
-const Algorithm& Engine::usable_algorithm(const Shape& shape, Operation& x) {
+Algorithm Engine::usable_algorithm(const Shape& shape, Operation& x) {
   const Shape near = nearby(shape);
-  const Algorithm& wanted = algorithm(near);
+  const Algorithm wanted = algorithm(near);
   if (near == shape) return wanted;
   cublasLtMatmulHeuristicResult_t result{};
   if (wanted &&
@@ -233,7 +264,7 @@ void Engine::launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane
   if (product.k == 0) return multiply_portably<T, C>(exec, batch);
   const Shape shape = shape_of<T, C>(batch);
   Operation x(shape);
-  const Algorithm& chosen = usable_algorithm(shape, x);
+  const Algorithm chosen = usable_algorithm(shape, x);
   if (!chosen) return multiply_portably<T, C>(exec, batch);
   check_blas(
       cublasLtMatmul(handle_.get(), &x.operation, &product.alpha, product.b, &x.left,
@@ -242,27 +273,21 @@ void Engine::launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane
       "cublasLtMatmul");
 }
 
-GroupAlgorithm& Engine::algorithm_for_groups(const Shape& average) {
-  const auto known = algorithms_for_groups_.find(average);
-  if (known != algorithms_for_groups_.end()) return known->second;
-  return algorithms_for_groups_
-      .emplace(average,
-               GroupAlgorithm{cublaslt::ask_for_groups(handle_, average, groups_)})
-      .first->second;
-}
-
 template <class T, class C>
 std::optional<GroupPlan> Engine::plan(const GroupedProduct<T, C>& product) {
   GroupPlan result{.with_rows = groups_with_rows(product.offsets)};
   groups_.reserve(product.offsets.groups());
   if (result.with_rows == 0) return result;
   result.average = average_shape(product, result.with_rows);
-  result.choice = &algorithm_for_groups(result.average);
-  if (!result.choice->algorithm) return {};
+  result.algorithm = ask_once(algorithms_for_groups_, result.average, [&] {
+    return cublaslt::ask_for_groups(handle_, result.average, groups_);
+  });
+  if (!result.algorithm) return {};
   return result;
 }
 
-/// Over the arrays that are formed. What is refused once is not tried again.
+/// Over the arrays that are formed. Each call that is refused is tried: which way one goes
+/// must not depend on those before it.
 bool Engine::launch(const GroupPlan& plan) {
   GroupedOperation x(plan.average, groups_);
   Lane& lane = lanes_.front();
@@ -270,12 +295,15 @@ bool Engine::launch(const GroupPlan& plan) {
       handle_.get(), &x.operation, groups_.scalar(GroupArrays::kAlpha), groups_.matrix(0),
       x.left.get(), groups_.matrix(1), x.right.get(), groups_.scalar(GroupArrays::kBeta),
       groups_.matrix(2), x.result.get(), groups_.matrix(2), x.result.get(),
-      &*plan.choice->algorithm, lane.memory(), kWorkspaceBytes, lane.stream);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    plan.choice->algorithm = Algorithm();  // reset() is an internal error of nvcc 13.0
+      &*plan.algorithm, lane.memory(), kWorkspaceBytes, lane.stream);
+  if (is_refusal(status)) {
+    tell_of_refusal(status);
     return false;
   }
-  check_blas(status, "cublasLtMatmul");
+  // After anything else c may be written in part, or chance, such as memory, decides.
+  PLEAT_REQUIRE(status == CUBLAS_STATUS_SUCCESS, InternalError, "PL0813",
+                "cublasLtMatmul failed for groups: {}{}", cublasLtGetStatusString(status),
+                kGroupsHint);
   return true;
 }
 
@@ -284,15 +312,14 @@ template <class T, class C>
 bool Engine::launch_and_compare(const ExecSpace& exec,
                                 const GroupedProduct<T, C>& product,
                                 const GroupPlan& plan) {
-  const bool adds = product.whole.beta != Accumulator<C>(0);
-  bool& is_compared = plan.choice->is_compared[adds ? 1 : 0];
-  if (is_compared) return launch(plan);
+  const ComparedSums sums = compared_sums(plan.algorithm, plan.average,
+                                          product.whole.beta != Accumulator<C>(0));
+  if (compared_.contains(sums)) return launch(plan);
   const auto samples = form_samples(exec, product, groups_);
   if (!launch(plan)) return false;
-  is_compared = true;
-  if (samples_agree(exec, samples, product.offsets.groups())) return true;
-  distrust_groups(adds);
-  return false;
+  if (!samples_agree(exec, samples, product.offsets.groups())) fail_by_wrong_sums();
+  compared_.insert(sums);
+  return true;
 }
 
 /// Groups without rows are left out of the arrays, as NVIDIA's notes tell of errors with
@@ -302,7 +329,7 @@ bool Engine::multiply(const ExecSpace& exec, const GroupedProduct<T, C>& product
                       const GroupPlan& plan) {
   if (plan.with_rows == 0 && !product.sums_rows()) return true;
   form_groups(exec, product, groups_);
-  if (plan.choice != nullptr && !launch_and_compare(exec, product, plan)) return false;
+  if (plan.with_rows > 0 && !launch_and_compare(exec, product, plan)) return false;
   if (product.sums_rows()) {
     scale_empty_groups(exec, product, groups_, product.offsets.groups() - plan.with_rows);
   }
@@ -377,8 +404,7 @@ bool is_gpu_for_groups() {
 /// Why the products of groups go one by one on this machine, whatever their shapes;
 /// empty: they do not. Asks nothing that takes time.
 std::string_view reason_against_groups() {
-  if (groups_way() == GroupsWay::kAskedOneByOne) return "as PLEAT_GROUPED_PRODUCTS says";
-  if (groups_way() == GroupsWay::kWrongTogether) return "together their sums were wrong";
+  if (groups_one_by_one()) return "as PLEAT_GROUPED_PRODUCTS says";
   if (!cublaslt::has_sound_groups(cublasLtGetVersion()) ||
       cublaslt::grouped_layout_init() == nullptr) {
     return "13.6.2, 13.8 or newer has a sound grouped product";
@@ -448,7 +474,7 @@ std::string cublaslt_grouped_way() {
 }
 
 void set_groups_one_by_one(bool value) {
-  groups_way() = value ? GroupsWay::kAskedOneByOne : GroupsWay::kTogether;
+  groups_one_by_one() = value;
 }
 
 #define PLEAT_INSTANTIATE(T, C)                                                         \

@@ -48,11 +48,11 @@ void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch)
 /// \brief The products of all groups by one call, in the order of `exec`, whatever the
 /// number of groups: shapes and matrices are formed on the device. Sums and errors as in
 /// cublaslt_gemms(). The first call with an algorithm waits, and compares some sums with
-/// plain ones. Where they are wrong, it warns on stderr; then no groups go together.
-/// \return false where cublaslt_gemms() has to do them: the library at run time, the GPU,
-/// the type or the alignment is none that NVIDIA documents for it, the library has no
-/// algorithm, or wrong sums. c is as it was, or was not to be read. \throws InternalError
-/// PL0813 also where wrong sums were added to c
+/// plain ones.
+/// \return false where cublaslt_gemms() has to do them: somebody wishes it, the library at
+/// run time, the GPU, the type or the alignment is none that NVIDIA documents for it, the
+/// library has no algorithm, or refuses its own, which is told once. c is as it was.
+/// \throws InternalError PL0813 also where sums are wrong; InputError PL0108
 template <class T, class C = T>
 bool cublaslt_grouped_gemm(const ExecSpace& exec, const GroupedProduct<T, C>& product);
 
@@ -65,6 +65,7 @@ std::string cublaslt_grouped_way();
 
 /// \brief Whether the products of groups go one by one in any case, for comparisons. At
 /// first they do where the environment's PLEAT_GROUPED_PRODUCTS is "one-by-one".
+/// \throws InputError PL0108 where it is neither that nor empty
 void set_groups_one_by_one(bool value);
 
 }  // namespace pleat::kernels

@@ -79,6 +79,7 @@ std::string attention_library() {
 #if defined(PLEAT_HOST_GEMM)
   return "tiles on the host";
 #elif defined(PLEAT_CUDNN_ATTENTION)
+  if (is_attention_by_products()) return "cuBLASLt (as PLEAT_ATTENTION says)";
   const std::string fused = attention_graph_library();
   return fused.empty() ? "cuBLASLt (cuDNN is not on this machine)"
                        : fused + ", else cuBLASLt";

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <string_view>
 
 #include "counters.hpp"
 #include "cublasLt.h"
@@ -87,6 +89,22 @@ TEST_F(GemmByCublasLt, AnAlgorithmThatDoesNotFitIsAskedForAgain) {
   EXPECT_EQ(products(), 2);
 }
 
+// Numbers of rows that no algorithm suits but their own would fill the memory of a long run.
+TEST_F(GemmByCublasLt, VeryManyShapesAreForgotten) {
+  constexpr int kMostKnown = 4096;
+  const DeviceView<float, 2> a("a", 1, 1), b("b", kMostKnown + 1, 1);
+  const auto multiply_by = [&](int columns) {
+    const DeviceView<float, 2> rows(b.data(), columns, 1), c_MN("c", 1, columns);
+    kernels::gemm<float>(ExecSpace(), Transpose::kNo, Transpose::kYes, 1, a, rows, 0, c_MN);
+  };
+  for (int columns = 1; columns <= kMostKnown + 1; ++columns) multiply_by(columns);
+  const int before = asked();
+  multiply_by(kMostKnown + 1);
+  EXPECT_EQ(asked(), before);
+  multiply_by(1);
+  EXPECT_EQ(asked(), before + 1);
+}
+
 // Rows of three numbers in bf16 begin at odd multiples of two bytes.
 TEST_F(GemmByCublasLt, BadAlignmentIsLeftToThePortableKernel) {
   const std::vector<std::int64_t> host{0, 1, 2};
@@ -143,7 +161,8 @@ class GroupsByCublasLt : public GemmByCublasLt {
     EXPECT_EQ(calls().wrong_groups, before_.wrong_groups);
     stand_in::version = 130802;
     stand_in::has_grouped_algorithms = true;
-    stand_in::refuses_grouped_products = false;
+    stand_in::status_of_grouped_products = CUBLAS_STATUS_SUCCESS;
+    stand_in::grouped_algorithm = 1;
     stand_in::has_wrong_groups = false;
     stand_in::compute_capability = 9;
     kernels::set_groups_one_by_one(false);
@@ -238,43 +257,83 @@ TEST_F(GroupsByCublasLt, WithoutAnAlgorithmExpertsGoOneByOne) {
   EXPECT_EQ(products(), 8);
 }
 
-TEST_F(GroupsByCublasLt, WhatIsRefusedIsNotTriedAgain) {
-  stand_in::refuses_grouped_products = true;
-  multiply_rows(56);
-  stand_in::refuses_grouped_products = false;
+// Which way a product goes must not depend on those before it.
+TEST_F(GroupsByCublasLt, WhatIsRefusedGoesOneByOneThatTime) {
+  testing::internal::CaptureStderr();
+  for (const auto status : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE,
+                            CUBLAS_STATUS_ARCH_MISMATCH}) {
+    stand_in::status_of_grouped_products = status;
+    multiply_rows(56);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "WARNING: cuBLASLt 13.8.2 refuses grouped products that it has an algorithm for "
+            "(another status): those experts are multiplied one by one\n");
+  EXPECT_EQ(products(), 12);
+  stand_in::status_of_grouped_products = CUBLAS_STATUS_SUCCESS;
   multiply_rows(56);
   EXPECT_EQ(asked_for_groups(), 1);
-  EXPECT_EQ(grouped(), 0);
-  EXPECT_EQ(products(), 8);
-}
-
-TEST_F(GroupsByCublasLt, WrongSumsAreNoticedOnceAndFormedAnew) {
-  stand_in::has_wrong_groups = true;
-  testing::internal::CaptureStderr();
-  multiply_rows(88);
-  multiply_rows(96);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "WARNING: the grouped product of cuBLASLt 13.8.2 has wrong sums: from now on "
-            "experts are multiplied one by one\n");
   EXPECT_EQ(grouped(), 1);
-  EXPECT_EQ(products(), 8);
-  EXPECT_EQ(kernels::cublaslt_grouped_way(),
-            "one by one (together their sums were wrong)");
+  EXPECT_EQ(products(), 12);
 }
 
-TEST_F(GroupsByCublasLt, WrongGradientsAreFormedAnewButNotWhereTheyAreAdded) {
-  const std::vector<std::int64_t> host{0, 16, 16, 40};  // average as of no other test
-  stand_in::has_wrong_groups = true;
-  testing::internal::CaptureStderr();
-  expect_same(multiply_weights(host, 0.0F, std::nan("")), {48, 0, 72}, "sums");
-  EXPECT_NE(testing::internal::GetCapturedStderr(), "");
-  kernels::set_groups_one_by_one(false);
+/// The text of PL0813, which the products end with.
+template <class Multiply>
+std::string error_of(const Multiply& multiply) {
   try {
-    multiply_weights(host, 1.0F, 5.0);
-    FAIL() << "no exception";
+    multiply();
   } catch (const InternalError& error) {
     EXPECT_EQ(error.id(), "PL0813");
+    return error.what();
   }
+  return "";
+}
+
+TEST_F(GroupsByCublasLt, OtherFailuresAreErrors) {
+  stand_in::status_of_grouped_products = CUBLAS_STATUS_EXECUTION_FAILED;
+  const std::string text = error_of([] { multiply_rows(72); });
+  EXPECT_NE(text.find("cublasLtMatmul failed for groups: execution failed"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("HINT: with PLEAT_GROUPED_PRODUCTS=one-by-one"), std::string::npos);
+  EXPECT_EQ(products(), 0);
+}
+
+// A run that is begun anew would not know of them, and go on with other bits.
+TEST_F(GroupsByCublasLt, WrongSumsAreErrors) {
+  stand_in::grouped_algorithm = 2;
+  stand_in::has_wrong_groups = true;
+  for (const float beta : {0.0F, 1.0F}) {
+    const std::string text =
+        error_of([&] { multiply_weights({0, 16, 16, 40}, beta, 5.0); });
+    EXPECT_NE(text.find("the grouped product of cuBLASLt 13.8.2 has wrong sums\nHINT: with "
+                        "PLEAT_GROUPED_PRODUCTS=one-by-one"),
+              std::string::npos)
+        << text;
+  }
+  EXPECT_EQ(grouped(), 2);
+  EXPECT_EQ(products(), 0);
+}
+
+int comparisons = 0;
+
+// Averages change with every step: the host must not wait for each of them.
+TEST_F(GroupsByCublasLt, AnAlgorithmIsComparedOnceWhateverTheAverages) {
+  stand_in::grouped_algorithm = 3;
+  comparisons = 0;
+  Kokkos::Tools::Experimental::set_begin_parallel_reduce_callback(
+      [](const char* name, const std::uint32_t, std::uint64_t*) {
+        comparisons += std::string_view(name) == "pleat::kernels::samples_agree";
+      });
+  for (const std::int64_t rows : {20, 40, 80}) multiply_rows<Bf16>({0, 1, rows}, 112);
+  EXPECT_EQ(asked_for_groups(), 3);
+  EXPECT_EQ(comparisons, 1);
+  multiply_weights({0, 50, 200}, 0.0F, 0.0);
+  EXPECT_EQ(comparisons, 2) << "another kind of product";
+  multiply_weights({0, 50, 200}, 1.0F, 0.0);
+  EXPECT_EQ(comparisons, 3) << "c is added to";
+  multiply_weights({0, 50, 400}, 1.0F, 0.0);
+  EXPECT_EQ(comparisons, 3);
+  Kokkos::Tools::Experimental::set_begin_parallel_reduce_callback(nullptr);
 }
 
 // The sums of a loss that diverges tell nothing about the library.
@@ -284,6 +343,7 @@ TEST_F(GroupsByCublasLt, SumsThatAreNoNumbersAreNotCompared) {
   const auto a_RK = to_device<Bf16>(Values(24 * 16, std::nan("")), 24, 16);
   const DeviceView<Bf16, 3> b("b", 2, 104, 16);
   const DeviceView<Bf16, 2> c_RN("c", 24, 104);
+  stand_in::grouped_algorithm = 4;
   stand_in::has_wrong_groups = true;
   kernels::grouped_gemm_rows<Bf16>(ExecSpace(), Transpose::kYes, 1, a_RK, b, 0, c_RN,
                                    offsets);

@@ -16,7 +16,8 @@ template <class T>
 std::string product_library();
 
 /// \brief What attention in bf16 hands whole sequences to: "cuDNN 9.28.1, else cuBLASLt",
-/// "cuBLASLt (cuDNN is not on this machine)", "tiles on the host", "portable kernel".
+/// "cuBLASLt (cuDNN is not on this machine)", "cuBLASLt (as PLEAT_ATTENTION says)", "tiles on
+/// the host", "portable kernel".
 std::string attention_library();
 
 /// \brief The libraries that were found when the program was built, whether a product

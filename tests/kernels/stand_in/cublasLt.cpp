@@ -322,10 +322,8 @@ cublasStatus_t choose_for_groups(const cublasLtMatmulDescOpaque_t& desc,
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   *found = 1;
-  chosen = {{static_cast<std::uint64_t>(preference.average_rows),
-             static_cast<std::uint64_t>(preference.average_columns),
-             static_cast<std::uint64_t>(preference.average_sum), preference.workspace,
-             preference.left, preference.right, preference.result, result.count},
+  chosen = {{stand_in::grouped_algorithm, 0, 0, preference.workspace, preference.left,
+             preference.right, preference.result, 1},
             preference.workspace,
             CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
@@ -349,10 +347,12 @@ cublasStatus_t multiply_groups(const GroupedProduct& product,
                                const cublasLtMatmulAlgo_t& algorithm,
                                const void* workspace, std::size_t workspace_bytes,
                                cudaStream_t stream) {
-  if (stand_in::refuses_grouped_products) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (stand_in::status_of_grouped_products != CUBLAS_STATUS_SUCCESS) {
+    return stand_in::status_of_grouped_products;
+  }
   if (!is_grouped_product(product.desc, product.left_layout, product.right_layout,
                           product.result_layout) ||
-      algorithm.groups != product.result_layout.count ||
+      algorithm.is_for_groups == 0 ||
       !is_aligned(product.left, kGroupAlignment) ||
       !is_aligned(product.right, kGroupAlignment) ||
       !is_aligned(product.result, kGroupAlignment) || workspace == nullptr ||

@@ -13,6 +13,7 @@
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
   CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_ARCH_MISMATCH = 8,
   CUBLAS_STATUS_EXECUTION_FAILED = 13,
   CUBLAS_STATUS_NOT_SUPPORTED = 15
 };
@@ -67,11 +68,12 @@ struct cublasLtMatmulPreferenceOpaque_t {
   std::uint32_t left, right, result, output;  ///< alignments
   std::int64_t average_sum, average_rows, average_columns;
 };
-/// \brief Remembers what it was chosen for.
+/// \brief Remembers what it was chosen for; one for groups, whatever their averages, only its
+/// number, as m.
 struct cublasLtMatmulAlgo_t {
   std::uint64_t m, n, k, workspace;
   std::uint32_t left, right, result;  ///< alignments
-  std::int32_t groups;                ///< 0: one product, or a batch
+  std::int32_t is_for_groups;         ///< 0: one product, or a batch
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -154,7 +156,9 @@ inline bool fail_next_product = false;
 inline std::size_t version = 130802;
 /// \brief Whether it has an algorithm for groups, and does what it has one for.
 inline bool has_grouped_algorithms = true;
-inline bool refuses_grouped_products = false;
+inline cublasStatus_t status_of_grouped_products = CUBLAS_STATUS_SUCCESS;
+/// \brief Which algorithm it has for groups.
+inline std::uint64_t grouped_algorithm = 1;
 /// \brief Whether the sums of its last group are twice what they should be.
 inline bool has_wrong_groups = false;
 
