@@ -6,12 +6,11 @@
 #include <type_traits>
 
 #include "answer_case.hpp"
+#include "answer_products.hpp"
 #include "pleat/base/copy.hpp"
 #include "pleat/kernels/adamw.hpp"
-#include "pleat/kernels/attention.hpp"
 #include "pleat/kernels/cross_entropy.hpp"
 #include "pleat/kernels/embedding.hpp"
-#include "pleat/kernels/gemm.hpp"
 #include "pleat/kernels/permute.hpp"
 #include "pleat/kernels/rms_norm.hpp"
 #include "pleat/kernels/rope.hpp"
@@ -21,86 +20,12 @@
 namespace pleat::bench {
 namespace {
 
-using kernels::Transpose;
-
 constexpr std::int64_t kTokens = 37;
 constexpr std::int64_t kHidden = 43;
 constexpr std::int64_t kHeadDim = 16;
 constexpr std::int64_t kExperts = 11;
 constexpr std::int64_t kTopK = 3;
 constexpr std::int64_t kVocabulary = 53;
-
-template <class T>
-void answer_gemm(AnswerCase<T>& x) {
-  constexpr std::int64_t kM = 37, kN = 43, kK = 67;
-  constexpr const char* kName = "gemm";
-  const auto a = x.rows("gemm a", kM, kK);
-  const auto b = x.rows("gemm b", kK, kN);
-  const auto c_MN = x.zeros(kM, kN);
-  kernels::gemm<T>(x.exec, Transpose::kNo, Transpose::kNo, 1, a, b, 0, c_MN);
-  x.add(kName, "a b", c_MN);
-  kernels::gemm<T>(x.exec, Transpose::kNo, Transpose::kYes, 1, a,
-                   x.rows("gemm bt", kN, kK), 0, c_MN);
-  x.add(kName, "a b^T", c_MN);
-  // As the gradient of a weight is added to.
-  const auto sum_MN = x.template rows<Gradient<T>>("gemm c", kM, kN);
-  kernels::gemm<T, Gradient<T>>(x.exec, Transpose::kYes, Transpose::kNo, 1,
-                                x.rows("gemm at", kK, kM), b, 1, sum_MN);
-  x.add(kName, "a^T b + c", sum_MN);
-}
-
-template <class T>
-void answer_grouped_gemm(AnswerCase<T>& x) {
-  constexpr const char* kName = "grouped gemm";
-  constexpr std::int64_t kGroups = 4, kOut = 29;
-  constexpr std::int64_t kFirst[kGroups + 1] = {0, 9, 9, 25, kTokens};  // one has no rows
-  const auto device = AnswerCase<T>::template filled<std::int64_t>(
-      kGroups + 1, [&](std::int64_t e) { return kFirst[e]; });
-  const kernels::GroupOffsets offsets{kFirst, device};
-  const auto a_RK = x.rows("grouped a", kTokens, kHidden);
-  const auto b_RN = x.rows("grouped b", kTokens, kOut);
-  const auto w = x.rows("grouped w", kGroups * kOut, kHidden);
-  const DeviceView<const T, 3> w_ENK(w.data(), kGroups, kOut, kHidden);
-  const auto forward_RN = x.zeros(kTokens, kOut);
-  kernels::grouped_gemm_rows<T>(x.exec, Transpose::kYes, 1, a_RK, w_ENK, 0, forward_RN,
-                                offsets);
-  x.add(kName, "forward", forward_RN);
-  const auto backward_RK = x.zeros(kTokens, kHidden);
-  kernels::grouped_gemm_rows<T>(x.exec, Transpose::kNo, 1, b_RN, w_ENK, 0, backward_RK,
-                                offsets);
-  x.add(kName, "input gradient", backward_RK);
-  const auto dw = x.template zeros<Gradient<T>>(kGroups * kOut, kHidden);
-  const DeviceView<Gradient<T>, 3> dw_ENK(dw.data(), kGroups, kOut, kHidden);
-  kernels::grouped_gemm_weights<T>(x.exec, 1, b_RN, a_RK, 0, dw_ENK, offsets);
-  x.add(kName, "weight gradient", dw);
-}
-
-template <class T>
-void answer_attention(AnswerCase<T>& x) {
-  using A = Accumulator<T>;
-  constexpr const char* kName = "attention";
-  constexpr std::int64_t kBatch = 2, kSequence = 37, kHeads = 4, kKvHeads = 2;
-  const auto shape =
-      kernels::fused_attention_shape(kBatch, kSequence, kHeads, kKvHeads, kHeadDim);
-  const std::int64_t tokens = kBatch * kSequence;
-  const std::int64_t row = (kHeads + 2 * kKvHeads) * kHeadDim;
-  const A scale = A(1) / static_cast<A>(std::sqrt(static_cast<double>(kHeadDim)));
-  const auto qkv_TQ = x.rows("attention qkv", tokens, row, 2.0);
-  const auto do_TO = x.rows("attention do", tokens, kHeads * kHeadDim);
-  const auto o_TO = x.zeros(tokens, kHeads * kHeadDim);
-  const auto lse_HT = x.template zeros<A>(kHeads, tokens);
-  const auto delta_HT = x.template zeros<A>(kHeads, tokens);
-  const auto dqkv_TQ = x.zeros(tokens, row);
-  kernels::attention_forward<T>(x.exec, shape, scale, kernels::Pieces::kFirst, qkv_TQ,
-                                qkv_TQ, x.scratch, o_TO, lse_HT);
-  x.add(kName, "o", o_TO);
-  x.add(kName, "lse", lse_HT);
-  kernels::attention_delta<T>(x.exec, kHeads, kHeadDim, o_TO, do_TO, delta_HT);
-  kernels::attention_backward<T>(x.exec, shape, scale, kernels::Pieces::kFirst, false,
-                                 qkv_TQ, qkv_TQ, o_TO, lse_HT, delta_HT, do_TO, x.scratch,
-                                 dqkv_TQ, dqkv_TQ);
-  x.add(kName, "dqkv", dqkv_TQ);
-}
 
 template <class T>
 void answer_rms_norm(AnswerCase<T>& x) {
@@ -276,9 +201,7 @@ void answer_adamw(AnswerCase<T>& x) {
 template <class T>
 void answer_all(std::vector<Answer>& answers) {
   AnswerCase<T> x(answers);
-  answer_gemm(x);
-  answer_grouped_gemm(x);
-  answer_attention(x);
+  answer_products(x);
   answer_rms_norm(x);
   answer_rope(x);
   answer_swiglu(x);
