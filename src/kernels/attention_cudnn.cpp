@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which attention goes to cuDNN, sequence by sequence, and whether its results are believed.
+// Which attention goes to cuDNN, sequence by sequence.
 //
 // Legend: as attention.hpp.
 #include "attention_cudnn.hpp"
@@ -8,23 +8,16 @@
 #if defined(PLEAT_CUDNN_ATTENTION)
 
 #include <atomic>
-#include <exception>
-#include <map>
-#include <memory>
-#include <mutex>
+#include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
+#include <fmt/format.h>
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
-#include "attention_check.hpp"
-#include "attention_graphs.hpp"
+#include "attention_engine.hpp"
 #include "by_stream.hpp"
 #include "pleat/base/environment.hpp"
-#include "pleat/base/error.hpp"
-#include "pleat/base/processor.hpp"
-#include "pleat/base/warning.hpp"
 
 namespace pleat::kernels {
 namespace {
@@ -34,10 +27,6 @@ namespace {
 constexpr std::int64_t kTile = 128;
 /// Loads of a row are as wide.
 constexpr std::int64_t kAlignment = 16;
-/// Of the GPU's memory, at most so little goes to a plan's workspace. On Hopper the backward
-/// pass takes a matrix of sequence x sequence for each head: 1.5 GiB for 48 heads at 4,096,
-/// of 2.5 GiB on an H100. Total memory, not what is free: that would differ from run to run.
-constexpr std::int64_t kWorkspaceShare = 32;
 
 bool is_taken(const AttentionShape& shape) {
   return shape.batch > 0 && shape.queries > 0 && shape.queries % kTile == 0 &&
@@ -74,112 +63,6 @@ std::int64_t stride_of(const View& rows) {
   return static_cast<std::int64_t>(rows.stride(0));
 }
 
-/// "attention backward with 48/8 heads of 128 over 4096 tokens"
-std::string name_of(const GraphShape& x) {
-  return fmt::format("attention {} with {}/{} heads of {} over {} tokens",
-                     x.backward ? "backward" : "forward", x.heads, x.kv_heads, x.head_dim,
-                     x.sequence);
-}
-
-void warn_of_products(Concerns whom, const GraphShape& shape, const std::string& reason) {
-  warn(whom, fmt::format("{} is not used for {}: {}; matrix products form it",
-                         attention_graph_library(), name_of(shape), reason));
-}
-
-/// \brief The library, its plans and its memory on one stream.
-class Engine {
- public:
-  explicit Engine(const ExecSpace& exec)
-      : graphs_(open_attention_graphs(gpu::stream_of(exec))),
-        most_workspace_(this_processor().bytes / kWorkspaceShare) {}
-
-  bool has_library() const { return graphs_ != nullptr; }
-  /// \return null where the library does not do this shape, or wants too much memory for it,
-  /// which is told when it is first asked for
-  const AttentionGraph* graph(const GraphShape& shape);
-  /// \return what failed; empty where nothing did
-  /// \throws InternalError PL0816 where there is no memory
-  std::string run(const ExecSpace& exec, const GraphShape& shape,
-                  const AttentionGraph& graph, const GraphArrays& arrays) {
-    reserve(exec, shape, graph.workspace_bytes());
-    return graph.run(arrays, workspace_.data());
-  }
-  /// \brief The next run takes a workspace anew.
-  void give_back_workspace(const ExecSpace& exec) {
-    exec.fence("pleat::kernels::attention: a workspace is given back");
-    workspace_ = {};
-  }
-
- private:
-  void reserve(const ExecSpace& exec, const GraphShape& shape, std::size_t bytes);
-
-  std::unique_ptr<AttentionGraphs> graphs_;
-  std::int64_t most_workspace_;
-  std::map<GraphShape, std::unique_ptr<AttentionGraph>> known_;
-  DeviceView<std::byte, 1> workspace_;  ///< of one graph after the other
-};
-
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-const AttentionGraph* Engine::graph(const GraphShape& shape) {
-  const auto known = known_.find(shape);
-  if (known != known_.end()) return known->second.get();
-  auto graph = graphs_->plan(shape);
-  const auto bytes = graph ? static_cast<std::int64_t>(graph->workspace_bytes()) : 0;
-  if (!graph) {
-    warn_of_products(Concerns::kEveryRank, shape, "it has no plan for that");
-  } else if (bytes > most_workspace_) {
-    graph.reset();
-    warn_of_products(
-        Concerns::kEveryRank, shape,
-        fmt::format("it wants {:.1f} GiB of workspace, more than {:.1f} GiB, 1/{} of the "
-                    "GPU's memory",
-                    bytes / kGiB, most_workspace_ / kGiB, kWorkspaceShare));
-  }
-  return known_.emplace(shape, std::move(graph)).first->second.get();
-}
-
-/// The old workspace goes before the new one comes: there may not be room for both. To go on
-/// by products where there is none would give other bits whenever memory is short.
-void Engine::reserve(const ExecSpace& exec, const GraphShape& shape, std::size_t bytes) {
-  if (bytes <= workspace_.size()) return;
-  give_back_workspace(exec);
-  try {
-    workspace_ = DeviceView<std::byte, 1>(
-        Kokkos::view_alloc(Kokkos::WithoutInitializing, "pleat::kernels::attention"), bytes);
-  } catch (const std::exception&) {  // Kokkos says it with more than one type
-    PLEAT_FAIL(InternalError, "PL0816",
-               "no memory for the workspace of {}, {:.2f} GiB in {}\n"
-               "HINT: lower batch.micro, set precision.recompute, or take more ranks; "
-               "with PLEAT_ATTENTION=products attention takes no such workspace, and gives "
-               "other bits.",
-               attention_graph_library(), static_cast<double>(bytes) / kGiB,
-               name_of(shape));
-  }
-}
-
-/// \brief Whether cuDNN agrees with the products about a shape like this; asked once.
-bool is_believed(const ExecSpace& exec, Engine& engine, const GraphShape& shape) {
-  static std::mutex mutex;
-  static std::map<CheckedCase, bool> verdicts;
-  const std::lock_guard lock(mutex);
-  const CheckedCase checked = checked_case(shape);
-  const auto known = verdicts.find(checked);
-  if (known != verdicts.end()) return known->second;
-  const std::string finding = check_attention(
-      exec, checked, [&](const GraphShape& sample, const GraphArrays& arrays) {
-        const AttentionGraph* const graph = engine.graph(sample);
-        if (graph == nullptr) return std::string("it refuses the problem of the check");
-        const std::string failure = engine.run(exec, sample, *graph, arrays);
-        return failure.empty() ? "" : "it failed when it was checked: " + failure;
-      });
-  if (!finding.empty()) {
-    engine.give_back_workspace(exec);
-    warn_of_products(Concerns::kThisRank, shape, finding);
-  }
-  return verdicts.emplace(checked, finding.empty()).first->second;
-}
-
 /// Whether the products form all attention, as the environment wishes or a test.
 std::atomic<bool>& by_products() {
   static std::atomic<bool> value = is_wished("PLEAT_ATTENTION", "products");
@@ -200,23 +83,18 @@ std::string region_name(const AttentionShape& shape, bool backward) {
 template <class ArraysOf>
 bool run_sequences(const ExecSpace& exec, const AttentionShape& shape,
                    const GraphShape& one, const ArraysOf& arrays_of) {
-  Engine& engine = object_by_stream<Engine>(exec);
-  if (by_products() || !engine.has_library()) return false;
-  const AttentionGraph* const graph = engine.graph(one);
-  if (graph == nullptr || !is_believed(exec, engine, one)) return false;
+  if (by_products()) return false;
+  AttentionEngine& engine = object_by_stream<AttentionEngine>(exec);
+  const AttentionGraph* const graph = engine.graph(exec, one);
+  if (graph == nullptr) return false;
   std::optional<Kokkos::Profiling::ScopedRegion> region;
   if (Kokkos::Profiling::profileLibraryLoaded()) {
     region.emplace(region_name(shape, one.backward));
   }
   for (std::int64_t b = 0; b < shape.batch; ++b) {
-    const std::string failure =
-        engine.run(exec, one, *graph,
-                   arrays_of(shape.first_query + b * shape.query_stride,
-                             shape.first_key + b * shape.key_stride));
-    PLEAT_REQUIRE(failure.empty(), InternalError, "PL0815",
-                  "cuDNN failed in {}: {}\nHINT: with PLEAT_ATTENTION=products matrix "
-                  "products form it.",
-                  name_of(one), failure);
+    engine.run(exec, one, *graph,
+               arrays_of(shape.first_query + b * shape.query_stride,
+                         shape.first_key + b * shape.key_stride));
   }
   return true;
 }

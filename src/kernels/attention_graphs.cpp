@@ -155,12 +155,13 @@ class CudnnGraph final : public AttentionGraph {
   explicit CudnnGraph(cudnnHandle_t handle, bool backward)
       : handle_(handle), backward_(backward) {}
 
-  bool plan(const GraphShape& shape) {
-    if (describe_and_check(graph_, shape, handle_).is_bad() ||
-        graph_.build_plans().is_bad() || graph_.get_workspace_size(bytes_).is_bad()) {
-      return false;
-    }
-    return bytes_ >= 0;
+  /// \return why there is no plan; empty where there is one
+  std::string plan(const GraphShape& shape) {
+    fe::error_t error = describe_and_check(graph_, shape, handle_);
+    if (error.is_good()) error = graph_.build_plans();
+    if (error.is_good()) error = graph_.get_workspace_size(bytes_);
+    if (error.is_good() && bytes_ < 0) return "it does not say how much memory it wants";
+    return reason(error);
   }
   std::size_t workspace_bytes() const override {
     return static_cast<std::size_t>(bytes_);
@@ -194,11 +195,13 @@ class CudnnGraphs final : public AttentionGraphs {
            fe::detail::set_stream(handle_, static_cast<cudaStream_t>(stream)) ==
                CUDNN_STATUS_SUCCESS;
   }
-  std::unique_ptr<AttentionGraph> plan(const GraphShape& shape) override try {
+  AttentionPlan plan(const GraphShape& shape) override try {
     auto graph = std::make_unique<CudnnGraph>(handle_, shape.backward);
-    return graph->plan(shape) ? std::move(graph) : nullptr;
-  } catch (const std::exception&) {  // a function that an older cuDNN does not have
-    return nullptr;
+    const std::string refusal = graph->plan(shape);
+    if (!refusal.empty()) return {.graph = nullptr, .refusal = refusal};
+    return {.graph = std::move(graph), .refusal = ""};
+  } catch (const std::exception& error) {  // a function that an older cuDNN does not have
+    return {.graph = nullptr, .refusal = error.what()};
   }
 
  private:

@@ -53,12 +53,17 @@ class AttentionGraph {
   virtual std::string run(const GraphArrays& arrays, void* workspace) const = 0;
 };
 
+/// \brief A plan, or why there is none.
+struct AttentionPlan {
+  std::unique_ptr<AttentionGraph> graph;
+  std::string refusal;
+};
+
 /// \brief The library on one stream.
 class AttentionGraphs {
  public:
   virtual ~AttentionGraphs() = default;
-  /// \return null where the library does not plan this shape
-  virtual std::unique_ptr<AttentionGraph> plan(const GraphShape& shape) = 0;
+  virtual AttentionPlan plan(const GraphShape& shape) = 0;
 };
 
 /// \return null where the library is not on this machine or cannot use its GPU

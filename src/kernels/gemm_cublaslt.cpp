@@ -5,10 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <cstring>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,22 +17,22 @@
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
 #include "by_stream.hpp"
-#include "cublaslt_grouped.hpp"
+#include "cublaslt_groups.hpp"
 #include "cublaslt_operation.hpp"
 #include "cublaslt_shape.hpp"
 #include "gemm_group_samples.hpp"
 #include "gemm_portable.hpp"
-#include "pleat/base/environment.hpp"
 #include "pleat/base/gpu_stream.hpp"
-#include "pleat/base/warning.hpp"
 
 namespace pleat::kernels {
 namespace {
 
 using cublaslt::Algorithm;
 using cublaslt::check_blas;
+using cublaslt::ComparedSums;
 using cublaslt::data_type;
 using cublaslt::GroupedOperation;
+using cublaslt::GroupPlan;
 using cublaslt::kWorkspaceBytes;
 using cublaslt::nearby;
 using cublaslt::Operation;
@@ -44,111 +41,6 @@ using cublaslt::shape_of;
 
 /// Products that run side by side: those of a few experts fill a GPU, one alone may not.
 constexpr std::size_t kLanes = 4;
-
-/// Whether every address, stride and contiguous extent is a multiple of 16 bytes, as the
-/// library demands of groups and, with shapes on the device, cannot check.
-bool suits_groups(const GroupedMatrix& matrix, std::size_t element) {
-  constexpr std::int64_t kAlignment = 16;
-  const auto size = static_cast<std::int64_t>(element);
-  const auto address = static_cast<std::int64_t>(
-      reinterpret_cast<std::uintptr_t>(matrix.first) % kAlignment);
-  return (address | matrix.row_bytes | matrix.own_bytes | matrix.rows * size |
-          matrix.stride * size) %
-             kAlignment ==
-         0;
-}
-
-/// The same of all groups, wherever their first rows lie; and no extent beyond 32 bits.
-template <class T, class C>
-bool suits_groups(const GroupedProduct<T, C>& product) {
-  const auto& x = product.whole;
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (std::max({x.m, x.n, x.k, x.a_stride, x.b_stride, x.c_stride}) > kMost) return false;
-  const GroupedMatrices matrices = matrices_of(product);
-  return suits_groups(matrices.left, sizeof(T)) &&
-         suits_groups(matrices.right, sizeof(T)) &&
-         suits_groups(matrices.result, sizeof(C));
-}
-
-/// The shape of a product of average size, of which there are so many.
-template <class T, class C>
-Shape average_shape(const GroupedProduct<T, C>& product, std::int64_t groups) {
-  MatrixProduct<T, T, C> one = product.whole;
-  std::int64_t& rows = product.sums_rows() ? one.k : one.m;
-  rows = (rows + groups - 1) / groups;
-  // Strides are the device's business, and so are addresses, which are known to be
-  // aligned.
-  one.a_stride = one.b_stride = one.c_stride = 0;
-  Shape shape = nearby(shape_of<T, C>({.first = one}));
-  shape.count = groups;
-  return shape;
-}
-
-/// Of which kind of product an algorithm's sums were compared with plain ones. Averages have no
-/// part in it: they change from step to step, the library's few algorithms do not.
-struct ComparedSums {
-  std::array<std::byte, sizeof(cublasLtMatmulAlgo_t)> algorithm;
-  cudaDataType_t out;
-  bool transpose_a, transpose_b;
-  bool adds;  ///< to c, beta not being 0
-  auto operator<=>(const ComparedSums&) const = default;
-};
-
-ComparedSums compared_sums(const Algorithm& algorithm, const Shape& shape, bool adds) {
-  ComparedSums result{.algorithm = {},
-                      .out = shape.out,
-                      .transpose_a = shape.transpose_a,
-                      .transpose_b = shape.transpose_b,
-                      .adds = adds};
-  std::memcpy(result.algorithm.data(), &*algorithm, result.algorithm.size());
-  return result;
-}
-
-/// How the products of all groups go in one call.
-struct GroupPlan {
-  std::int64_t with_rows = 0;  ///< groups; 0: nothing below is used
-  Shape average{};             ///< of their products
-  Algorithm algorithm{};
-};
-
-/// Whether the products of groups go one by one in any case, as somebody wishes.
-std::atomic<bool>& groups_one_by_one() {
-  static std::atomic<bool> value = is_wished("PLEAT_GROUPED_PRODUCTS", "one-by-one");
-  return value;
-}
-
-constexpr const char* kGroupsHint =
-    "\nHINT: with PLEAT_GROUPED_PRODUCTS=one-by-one experts are multiplied one by one, which "
-    "gives other bits.";
-
-/// To go on one by one would give other bits than a run that is begun anew and is not told.
-[[noreturn]] void fail_by_wrong_sums() {
-  PLEAT_FAIL(InternalError, "PL0813", "the grouped product of {} has wrong sums{}",
-             cublaslt_name(), kGroupsHint);
-}
-
-/// What the library says before it has done anything, about arguments or the GPU alone.
-bool is_refusal(cublasStatus_t status) {
-  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
-         status == CUBLAS_STATUS_ARCH_MISMATCH;
-}
-
-void tell_of_refusal(cublasStatus_t status) {
-  static std::atomic_flag is_told = ATOMIC_FLAG_INIT;
-  if (is_told.test_and_set()) return;
-  warn(Concerns::kEveryRank,
-       fmt::format("{} refuses grouped products that it has an algorithm for ({}): those "
-                   "experts are multiplied one by one",
-                   cublaslt_name(), cublasLtGetStatusString(status)));
-}
-
-std::int64_t groups_with_rows(const GroupOffsets& offsets) {
-  std::int64_t count = 0;
-  for (std::int64_t e = 0; e < offsets.groups(); ++e) {
-    count += offsets.host[e] < offsets.host[e + 1];
-  }
-  return count;
-}
 
 /// A stream with memory for intermediate sums. The first lane is the stream of the
 /// execution space itself.
@@ -275,10 +167,10 @@ void Engine::launch(const ExecSpace& exec, const ProductBatch<T, C>& batch, Lane
 
 template <class T, class C>
 std::optional<GroupPlan> Engine::plan(const GroupedProduct<T, C>& product) {
-  GroupPlan result{.with_rows = groups_with_rows(product.offsets)};
+  GroupPlan result{.with_rows = cublaslt::groups_with_rows(product.offsets)};
   groups_.reserve(product.offsets.groups());
   if (result.with_rows == 0) return result;
-  result.average = average_shape(product, result.with_rows);
+  result.average = cublaslt::average_shape(product, result.with_rows);
   result.algorithm = ask_once(algorithms_for_groups_, result.average, [&] {
     return cublaslt::ask_for_groups(handle_, result.average, groups_);
   });
@@ -296,14 +188,14 @@ bool Engine::launch(const GroupPlan& plan) {
       x.left.get(), groups_.matrix(1), x.right.get(), groups_.scalar(GroupArrays::kBeta),
       groups_.matrix(2), x.result.get(), groups_.matrix(2), x.result.get(),
       &*plan.algorithm, lane.memory(), kWorkspaceBytes, lane.stream);
-  if (is_refusal(status)) {
-    tell_of_refusal(status);
+  if (cublaslt::is_refusal(status)) {
+    cublaslt::tell_of_refusal(status);
     return false;
   }
   // After anything else c may be written in part, or chance, such as memory, decides.
   PLEAT_REQUIRE(status == CUBLAS_STATUS_SUCCESS, InternalError, "PL0813",
                 "cublasLtMatmul failed for groups: {}{}", cublasLtGetStatusString(status),
-                kGroupsHint);
+                cublaslt::kGroupsHint);
   return true;
 }
 
@@ -312,12 +204,14 @@ template <class T, class C>
 bool Engine::launch_and_compare(const ExecSpace& exec,
                                 const GroupedProduct<T, C>& product,
                                 const GroupPlan& plan) {
-  const ComparedSums sums = compared_sums(plan.algorithm, plan.average,
+  const ComparedSums sums = cublaslt::compared_sums(plan.algorithm, plan.average,
                                           product.whole.beta != Accumulator<C>(0));
   if (compared_.contains(sums)) return launch(plan);
   const auto samples = form_samples(exec, product, groups_);
   if (!launch(plan)) return false;
-  if (!samples_agree(exec, samples, product.offsets.groups())) fail_by_wrong_sums();
+  if (!samples_agree(exec, samples, product.offsets.groups())) {
+    cublaslt::fail_by_wrong_sums();
+  }
   compared_.insert(sums);
   return true;
 }
@@ -391,37 +285,6 @@ double flop_of(const MatrixProduct<T, T, C>& x) {
          static_cast<double>(x.k);
 }
 
-/// NVIDIA documents it for others as well, but tells of wrong results there (number
-/// 6798616 in the release notes of cuBLAS 13.8), and builds are for Hopper.
-bool is_gpu_for_groups() {
-  int device = 0, major = 0;
-  gpu::check(cudaGetDevice(&device), "GetDevice");
-  gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-             "DeviceGetAttribute");
-  return major == 9;
-}
-
-/// Why the products of groups go one by one on this machine, whatever their shapes;
-/// empty: they do not. Asks nothing that takes time.
-std::string_view reason_against_groups() {
-  if (groups_one_by_one()) return "as PLEAT_GROUPED_PRODUCTS says";
-  if (!cublaslt::has_sound_groups(cublasLtGetVersion()) ||
-      cublaslt::grouped_layout_init() == nullptr) {
-    return "13.6.2, 13.8 or newer has a sound grouped product";
-  }
-  return is_gpu_for_groups() ? "" : "grouped products are for Hopper";
-}
-
-/// The types that NVIDIA documents, and products over something.
-template <class T, class C>
-bool may_go_together(const GroupedProduct<T, C>& product) {
-  if (data_type<T>() != CUDA_R_16BF || !reason_against_groups().empty()) return false;
-  const auto& x = product.whole;
-  const bool is_empty = x.n == 0 || (product.sums_rows() ? x.m : x.k) == 0;
-  const auto groups = static_cast<std::size_t>(product.offsets.groups());
-  return !is_empty && product.offsets.device.size() > groups && suits_groups(product);
-}
-
 }  // namespace
 
 template <class T, class C>
@@ -451,7 +314,7 @@ void cublaslt_gemm_batch(const ExecSpace& exec, const ProductBatch<T, C>& batch)
 
 template <class T, class C>
 bool cublaslt_grouped_gemm(const ExecSpace& exec, const GroupedProduct<T, C>& product) {
-  if (!may_go_together(product)) return false;
+  if (!cublaslt::may_go_together(product)) return false;
   Engine& engine = object_by_stream<Engine>(exec);
   const std::optional<GroupPlan> plan = engine.plan(product);
   if (!plan) return false;
@@ -469,12 +332,12 @@ std::string cublaslt_name() {
 }
 
 std::string cublaslt_grouped_way() {
-  const std::string_view reason = reason_against_groups();
+  const std::string_view reason = cublaslt::reason_against_groups();
   return reason.empty() ? "in one call" : fmt::format("one by one ({})", reason);
 }
 
 void set_groups_one_by_one(bool value) {
-  groups_one_by_one() = value;
+  cublaslt::groups_one_by_one() = value;
 }
 
 #define PLEAT_INSTANTIATE(T, C)                                                         \

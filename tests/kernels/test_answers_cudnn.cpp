@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Do the stored answers that the page of a machine shows reach cuDNN and the products of all
-// experts in one call? Over the stand-ins of both.
+// The page of a machine over the stand-ins of cuDNN and cuBLASLt: do its stored answers reach
+// fused attention and the products of all experts in one call, and does it say so?
 #include "answer_products.hpp"
 
 #include <vector>
@@ -10,6 +10,7 @@
 #include "attention_cudnn.hpp"
 #include "cublasLt.h"
 #include "gemm_cublaslt.hpp"
+#include "pleat/kernels/libraries.hpp"
 #include "stand_in/attention_switches.hpp"
 
 namespace pleat::bench {
@@ -36,6 +37,8 @@ struct LibraryAnswers : testing::Test {
 };
 
 TEST_F(LibraryAnswers, ReachTheLibraries) {
+  EXPECT_EQ(kernels::attention_library(), "stand-in, else cuBLASLt");
+  EXPECT_EQ(kernels::product_library<Bf16>(), "cuBLASLt 13.8.2, experts in one call");
   expect_right_answers();
   // A check and a sequence, forwards and backwards.
   EXPECT_EQ(test::attention_stand_in().run, 4);
@@ -46,6 +49,9 @@ TEST_F(LibraryAnswers, ReachTheLibraries) {
 
 TEST_F(LibraryAnswers, HoldByTheOtherWaysToo) {
   set_ways_without_libraries(true);
+  EXPECT_EQ(kernels::attention_library(), "cuBLASLt (as PLEAT_ATTENTION says)");
+  EXPECT_EQ(kernels::product_library<Bf16>(),
+            "cuBLASLt 13.8.2, experts one by one (as PLEAT_GROUPED_PRODUCTS says)");
   expect_right_answers();
   EXPECT_EQ(test::attention_stand_in().run, 0);
   EXPECT_EQ(stand_in::blas_calls().grouped_products, 0);

@@ -118,7 +118,7 @@ TEST_F(CudnnAttention, RefusalLeadsToTheProducts) {
   attention_stand_in().refuses = true;
   EXPECT_THAT(said({1, 128, 4, 2, 24}, 0),
               AllOf(HasSubstr("WARNING: stand-in is not used for attention forward with 4/2 "
-                              "heads of 24 over 128 tokens: it has no plan for that; "),
+                              "heads of 24 over 128 tokens: it was told to refuse; "),
                     HasSubstr("attention backward")));
   attention_stand_in().refuses = false;
   EXPECT_EQ(said({1, 128, 4, 2, 24}, 0), "") << "it is remembered, and told once";

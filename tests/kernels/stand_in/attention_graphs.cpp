@@ -132,10 +132,12 @@ class SerialGraph final : public AttentionGraph {
 
 class SerialGraphs final : public AttentionGraphs {
  public:
-  std::unique_ptr<AttentionGraph> plan(const GraphShape& shape) override {
-    if (test::attention_stand_in().refuses) return nullptr;
+  AttentionPlan plan(const GraphShape& shape) override {
+    if (test::attention_stand_in().refuses) {
+      return {.graph = nullptr, .refusal = "it was told to refuse"};
+    }
     ++test::attention_stand_in().planned;
-    return std::make_unique<SerialGraph>(shape);
+    return {.graph = std::make_unique<SerialGraph>(shape), .refusal = ""};
   }
 };
 
