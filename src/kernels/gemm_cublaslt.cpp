@@ -204,8 +204,8 @@ template <class T, class C>
 bool Engine::launch_and_compare(const ExecSpace& exec,
                                 const GroupedProduct<T, C>& product,
                                 const GroupPlan& plan) {
-  const ComparedSums sums = cublaslt::compared_sums(plan.algorithm, plan.average,
-                                          product.whole.beta != Accumulator<C>(0));
+  const bool adds = product.whole.beta != Accumulator<C>(0);
+  const ComparedSums sums = cublaslt::compared_sums(plan.algorithm, plan.average, adds);
   if (compared_.contains(sums)) return launch(plan);
   const auto samples = form_samples(exec, product, groups_);
   if (!launch(plan)) return false;

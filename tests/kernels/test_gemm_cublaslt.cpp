@@ -89,7 +89,7 @@ TEST_F(GemmByCublasLt, AnAlgorithmThatDoesNotFitIsAskedForAgain) {
   EXPECT_EQ(products(), 2);
 }
 
-// Numbers of rows that no algorithm suits but their own would fill the memory of a long run.
+// Shapes that no algorithm suits but their own would fill the memory of a long run.
 TEST_F(GemmByCublasLt, VeryManyShapesAreForgotten) {
   constexpr int kMostKnown = 4096;
   const DeviceView<float, 2> a("a", 1, 1), b("b", kMostKnown + 1, 1);
