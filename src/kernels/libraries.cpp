@@ -36,8 +36,9 @@ std::string blas_name() {
 }
 #endif
 
+#if defined(PLEAT_HOST_GEMM)
 /// What computes the tasks of host_gemms where oneDNN does not.
-[[maybe_unused]] std::string host_products(bool bf16) {
+std::string host_products(bool bf16) {
 #if defined(PLEAT_PACKED_GEMM) && defined(__AVX512F__)
   const std::string name = "packed kernel, AVX-512";
   if (bf16 && packed::kHasPairs) return name + " BF16";
@@ -48,6 +49,7 @@ std::string blas_name() {
 #endif
   return bf16 ? name + ", in fp32" : name;
 }
+#endif
 
 }  // namespace
 
