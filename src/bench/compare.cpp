@@ -101,17 +101,38 @@ std::string missing_answers(const char* name, const Report& report, const Report
                      first);
 }
 
+/// The entry of the same kind in the other report; null where it has none.
+template <class Item, class Same>
+const Item* partner_of(const Item& item, const std::vector<Item>& others, const Same& same) {
+  const auto found = std::find_if(others.begin(), others.end(),
+                                  [&](const Item& other) { return same(item, other); });
+  return found == others.end() ? nullptr : &*found;
+}
+
+/// One row for each entry of either: those of A in its order, with their partners, then those
+/// of B alone.
+template <class Item, class Same>
+std::vector<std::pair<const Item*, const Item*>> paired(const std::vector<Item>& a,
+                                                        const std::vector<Item>& b,
+                                                        const Same& same) {
+  std::vector<std::pair<const Item*, const Item*>> pairs;
+  for (const Item& x : a) pairs.emplace_back(&x, partner_of(x, b, same));
+  for (const Item& y : b) {
+    if (partner_of(y, a, same) == nullptr) pairs.emplace_back(nullptr, &y);
+  }
+  return pairs;
+}
+
 std::string facts_comparison(const Report& a, const Report& b) {
   std::string text = "machines\n";
-  for (const Fact& fact : a.machine) {
-    const auto other = std::find_if(b.machine.begin(), b.machine.end(),
-                                    [&](const Fact& f) { return f.name == fact.name; });
-    const std::string theirs = other == b.machine.end() ? "-" : other->value;
-    if (theirs == fact.value) {
-      text += fmt::format("  {:<14} both  {}\n", fact.name, fact.value);
+  const auto same_name = [](const Fact& x, const Fact& y) { return x.name == y.name; };
+  for (const auto& [x, y] : paired(a.machine, b.machine, same_name)) {
+    const std::string& name = x != nullptr ? x->name : y->name;
+    if (x != nullptr && y != nullptr && x->value == y->value) {
+      text += fmt::format("  {:<14} both  {}\n", name, x->value);
     } else {
-      text += fmt::format("  {:<14} A     {}\n  {:<14} B     {}\n", fact.name, fact.value,
-                          "", theirs);
+      text += fmt::format("  {:<14} A     {}\n  {:<14} B     {}\n", name,
+                          x != nullptr ? x->value : "-", "", y != nullptr ? y->value : "-");
     }
   }
   return text;
@@ -140,39 +161,46 @@ std::string answers_comparison(const std::vector<AnswerPair>& pairs) {
   return text;
 }
 
+std::string peak_text(const Peak* peak) {
+  return peak == nullptr ? "-" : rate_text(peak->rate, peak->unit);
+}
+
+/// A peak that one of them lacks, or has in another unit, stands alone.
 std::string peaks_comparison(const Report& a, const Report& b) {
   std::string text = fmt::format("{:<65} {:>16} {:>16} {:>8}\n",
                                  "measured peaks of a rank", "A", "B", "B / A");
-  for (const Peak& peak : a.peaks) {
-    const double theirs = peak_of(b.peaks, peak.name);
-    if (theirs == 0.0) continue;  // not measured there
-    text += fmt::format("  {:<63} {:>16} {:>16} {:>8.2f}\n", peak.name,
-                        rate_text(peak.rate, peak.unit), rate_text(theirs, peak.unit),
-                        theirs / peak.rate);
+  const auto same = [](const Peak& x, const Peak& y) {
+    return x.name == y.name && x.unit == y.unit;
+  };
+  for (const auto& [x, y] : paired(a.peaks, b.peaks, same)) {
+    const bool both = x != nullptr && y != nullptr;
+    text += fmt::format("  {:<63} {:>16} {:>16} {:>8}\n", x != nullptr ? x->name : y->name,
+                        peak_text(x), peak_text(y),
+                        both ? fmt::format("{:.2f}", y->rate / x->rate) : "-");
   }
   return text;
 }
 
-/// Those of the same name, precision and size.
+/// Those of the same name, precision and size; the others are counted.
 std::string rates_comparison(const char* title, const std::vector<Rate>& a,
                              const std::vector<Rate>& b) {
   std::string text;
-  std::size_t common = 0;
-  for (const Rate& rate : a) {
-    const auto other = std::find_if(b.begin(), b.end(), [&](const Rate& r) {
-      return r.name == rate.name && r.precision == rate.precision &&
-             r.shape == rate.shape && r.unit == rate.unit;
-    });
-    if (other == b.end()) continue;
-    ++common;
-    text +=
-        fmt::format("  {:<30} {:<5} {:<26} {:>16} {:>16} {:>8.2f}\n", rate.name,
-                    rate.precision, rate.shape, rate_text(rate.rate(), rate.unit),
-                    rate_text(other->rate(), other->unit), other->rate() / rate.rate());
+  std::size_t alone = 0;
+  const auto same = [](const Rate& x, const Rate& y) {
+    return x.name == y.name && x.precision == y.precision && x.shape == y.shape &&
+           x.unit == y.unit;
+  };
+  for (const auto& [x, y] : paired(a, b, same)) {
+    if (x == nullptr || y == nullptr) {
+      ++alone;
+      continue;
+    }
+    text += fmt::format("  {:<30} {:<5} {:<26} {:>16} {:>16} {:>8.2f}\n", x->name,
+                        x->precision, x->shape, rate_text(x->rate(), x->unit),
+                        rate_text(y->rate(), y->unit), y->rate() / x->rate());
   }
-  const std::size_t alone = a.size() + b.size() - 2 * common;
   if (alone > 0)
-    text += fmt::format("  ({} were measured on one of them alone)\n", alone);
+    text += fmt::format("  ({} measured on one of them alone)\n", alone);
   return text.empty() ? "" : fmt::format("{}\n{}", title, text);
 }
 

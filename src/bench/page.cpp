@@ -60,7 +60,10 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 
-std::string ulps_text(double ulps) { return fmt::format("{:.2f}", ulps); }
+std::string ulps_text(double ulps) {
+  const bool short_enough = ulps < 1.0e6 || !std::isfinite(ulps);
+  return short_enough ? fmt::format("{:.2f}", ulps) : fmt::format("{:.1e}", ulps);
+}
 
 std::string facts_text(const std::vector<Fact>& facts) {
   std::string text = "machine\n";

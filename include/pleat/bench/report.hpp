@@ -55,7 +55,7 @@ std::string rates_table(const std::string& title, const std::vector<Rate>& rates
 std::string report_json(const Report& report);
 
 /// \brief The report that report_json() wrote. \param place  file name, for messages
-/// \throws InputError PL0401 for what is not JSON, PL0960 for what is no such report
+/// \throws InputError PL0960 for what is no such report, or a damaged one
 Report parse_report(std::string_view text, const std::string& place);
 
 struct Comparison {
@@ -64,7 +64,7 @@ struct Comparison {
   bool correct = false;
 };
 
-/// \brief Two reports side by side: facts that differ, answers in units in the last place
+/// \brief Two reports side by side: facts, answers in units in the last place
 /// of each and between them, rates and their ratio. What is wrong or missing in either is told.
 /// \throws InputError PL0961 where they have no answer in common
 Comparison compare_reports(const Report& a, const Report& b);
