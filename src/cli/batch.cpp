@@ -13,6 +13,7 @@
 #include "batch_machine.hpp"
 #include "batch_placement.hpp"
 #include "batch_script.hpp"
+#include "option_checks.hpp"
 #include "output_place.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/durable_file.hpp"
@@ -250,8 +251,10 @@ void add_batch(CLI::App& program, Job& job) {
                    "slurm, pbs or flux; default: the machine's")
       ->check(CLI::IsMember({"slurm", "pbs", "flux"}));
   add_job_options(*command, *options);
-  command->add_option("--output", options->output, "file to write; default: stdout");
-  command->add_flag("--force", options->force, "overwrites the file");
+  CLI::Option* output =
+      command->add_option("--output", options->output, "file to write; default: stdout")
+          ->check(file_name());
+  command->add_flag("--force", options->force, "overwrites the file")->needs(output);
   command->add_option("--program", options->program,
                       "path of pleat on the machine; default: this program");
   command->callback([&job, options] {

@@ -6,15 +6,15 @@
 
 #include <CLI/CLI.hpp>
 
-#include "finite_number.hpp"
 #include "machine_page.hpp"
-#include "output_place.hpp"
+#include "option_checks.hpp"
 #include "pleat/bench/report.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/train/grid_choice.hpp"
 #include "pleat/train/run_config.hpp"
 #include "program.hpp"
+#include "report_file.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -24,8 +24,7 @@ struct BenchOptions {
   std::vector<std::string> overrides;
   bool portability = false;
   double seconds = 20.0;
-  std::string json;
-  bool force = false;
+  ReportFile file;
   std::vector<std::string> compare;
 };
 
@@ -43,8 +42,7 @@ BenchSetting bench_setting(const BenchOptions& options, const Runtime& runtime) 
 }
 
 ExitCode measure(const BenchOptions& options, const Runtime& runtime) {
-  if (runtime.rank() == 0 && !options.json.empty())
-    require_free_file(options.json, options.force);
+  options.file.require_free(runtime);
   const BenchSetting setting = bench_setting(options, runtime);
   MachinePage page(setting.backend, runtime);
   page.show(options.portability ? MachinePage::Answers::kAll
@@ -53,8 +51,7 @@ ExitCode measure(const BenchOptions& options, const Runtime& runtime) {
       setting.shape,
       options.portability ? bench::Kernels::kProducts : bench::Kernels::kAll,
       options.seconds);
-  if (runtime.rank() == 0 && !options.json.empty())
-    io::write_durably(options.json, bench::report_json(page.report()));
+  options.file.write(page.report(), runtime);
   return page.right_kernels() ? ExitCode::kDone : ExitCode::kInternal;
 }
 
@@ -95,12 +92,8 @@ void add_bench(CLI::App& program, Job& job) {
       ->add_option("--seconds", options->seconds,
                    "to measure for; more where a kernel takes long")
       ->capture_default_str()
-      ->check(finite_number())
-      ->check(CLI::PositiveNumber);
-  CLI::Option* json =
-      command->add_option("--json", options->json, "file that gets everything, as JSON");
-  CLI::Option* force =
-      command->add_flag("--force", options->force, "overwrites that file");
+      ->check(above_zero());
+  options->file.add_options(*command);
   command
       ->add_option("--compare", options->compare,
                    "two such files side by side, instead of measuring")
@@ -108,8 +101,8 @@ void add_bench(CLI::App& program, Job& job) {
       ->type_name("A B")
       ->excludes(deck)
       ->excludes(portability)
-      ->excludes(json)
-      ->excludes(force)
+      ->excludes(command->get_option("--json"))
+      ->excludes(command->get_option("--force"))
       ->excludes(seconds);
   command->callback([&job, options] {
     job.computes = options->compare.empty();

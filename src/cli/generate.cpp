@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "convert_model.hpp"
-#include "finite_number.hpp"
+#include "option_checks.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/generator.hpp"
 #include "program.hpp"
@@ -39,17 +39,16 @@ void add_generate(CLI::App& program, Job& job) {
       ->required();
   command->add_option("--prompt", options->prompt, "text to continue");
   command->add_option("--tokens", options->tokens, "how many tokens to write")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_above_zero())
       ->capture_default_str();
   command->add_option("--temperature", options->temperature, "0: the most probable token")
-      ->check(finite_number())
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
   command->add_option("--top-k", options->top_k, "choose among the k most probable; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_zero_or_more())
       ->capture_default_str();
   command->add_option("--context", options->context, "tokens that the model looks back at")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_above_zero())
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of the random choices")->capture_default_str();
   command->add_option("--tokenizer", options->tokenizer, "bytes, or a SentencePiece model")

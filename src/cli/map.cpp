@@ -8,6 +8,8 @@
 
 #include "grid_report.hpp"
 #include "grid_svg.hpp"
+#include "option_checks.hpp"
+#include "output_place.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/train/grid_choice.hpp"
@@ -69,8 +71,9 @@ void add_map(CLI::App& program, Job& job) {
                    "ranks of the job, which need not be running")
       ->required();
   command->add_option("--rank", options->rank, "shows this rank only")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--svg", options->svg, "also draws up to 64 ranks into this file");
+      ->check(whole_zero_or_more());
+  command->add_option("--svg", options->svg, "also draws up to 64 ranks into this file")
+      ->check(file_name());
   command->callback([&job, options] {
     job = {.work = [options](const Runtime& runtime) { return run_map(*options, runtime); },
            .computes = false};

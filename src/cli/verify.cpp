@@ -6,14 +6,15 @@
 
 #include <CLI/CLI.hpp>
 
-#include "finite_number.hpp"
 #include "machine_page.hpp"
+#include "option_checks.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/train/grid_choice.hpp"
 #include "pleat/train/machine.hpp"
 #include "pleat/train/run_config.hpp"
 #include "pleat/train/verify.hpp"
 #include "program.hpp"
+#include "report_file.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -24,6 +25,7 @@ struct VerifyOptions {
   std::int64_t steps = 3;
   double tolerance = 1.0e-10;
   double seconds = 3.0;
+  ReportFile file;
 };
 
 void print_difference(const char* what, const train::Difference& difference) {
@@ -31,7 +33,17 @@ void print_difference(const char* what, const train::Difference& difference) {
              difference.relative > 0.0 ? difference.place : "");
 }
 
-void print_report(const train::VerifyReport& report, double tolerance) {
+/// On one rank there is no mapping: that the same steps repeat proves little.
+void print_verdict(bool passes, double tolerance, int ranks) {
+  if (passes && ranks == 1) {
+    fmt::print("ONE RANK, COMPARED WITH ITSELF: nothing is proved about a mapping\n"
+               "HINT: start it on several ranks: mpiexec -n N pleat verify DECK\n");
+    return;
+  }
+  fmt::print("{}: tolerance {:.0e}\n", passes ? "VERIFIED" : "FAILED", tolerance);
+}
+
+void print_report(const train::VerifyReport& report, double tolerance, int ranks) {
   fmt::print("  {:<22} {}; content hash {:016x}\n", "first weights",
              report.same_start ? "equal, bit for bit" : "DIFFER", report.start_hash);
   fmt::print("  {:<22} {}; content hash {:016x}\n", "samples",
@@ -41,10 +53,15 @@ void print_report(const train::VerifyReport& report, double tolerance) {
   print_difference("gradient norm", report.gradient_norm);
   print_difference("gradients", report.gradients);
   print_difference("weights at the end", report.weights);
-  fmt::print("{}: tolerance {:.0e}\n", report.passes(tolerance) ? "VERIFIED" : "FAILED", tolerance);
+  print_verdict(report.passes(tolerance), tolerance, ranks);
+}
+
+std::string ways(int ranks) {
+  return ranks == 1 ? "twice on one rank" : fmt::format("on one rank and on {}", ranks);
 }
 
 ExitCode run_verify(const VerifyOptions& options, const Runtime& runtime) {
+  options.file.require_free(runtime);
   train::RunConfig config =
       train::load_run_config(options.deck, options.overrides, runtime.ranks());
   config.precision.compute = train::Precision::kFp64;
@@ -57,15 +74,16 @@ ExitCode run_verify(const VerifyOptions& options, const Runtime& runtime) {
   page.show(MachinePage::Answers::kAll);
   if (options.seconds > 0.0)
     page.measure_rates(bench::shape_of(config), bench::Kernels::kProducts, options.seconds);
+  options.file.write(page.report(), runtime);
   if (runtime.rank() == 0) {
-    fmt::print("\n{} steps of '{}' in fp64, on one rank and on {}\n  {}\n", options.steps,
-               options.deck, runtime.ranks(), train::describe_grid(shape));
+    fmt::print("\n{} steps of '{}' in fp64, {}\n  {}\n", options.steps, options.deck,
+               ways(runtime.ranks()), train::describe_grid(shape));
     std::fflush(stdout);
   }
   const train::Reference reference(config, options.steps, *data, runtime.world());
   const train::VerifyReport report = reference.compare(config, *data);
   if (runtime.rank() == 0) {
-    print_report(report, options.tolerance);
+    print_report(report, options.tolerance, runtime.ranks());
     if (!page.right_kernels()) fmt::print("FAILED: kernels of this machine, see above\n");
   }
   return report.passes(options.tolerance) && page.right_kernels()
@@ -81,24 +99,23 @@ void add_verify(CLI::App& program, Job& job) {
       program, "verify",
       "Proves that a deck's mapping computes what one rank computes: a few steps in "
       "fp64, folded over all ranks (start it with mpirun) and on one of them, compared "
-      "by losses, every gradient and every weight; before that a page about the machine, as "
-      "of 'bench --portability'");
+      "by losses, every gradient and every weight; on one rank alone it proves nothing. Before "
+      "that a page about the machine, as of 'bench --portability'");
   command->add_option("deck", options->deck, "input deck (TOML)")->required();
   command->add_option("overrides", options->overrides,
                       "section.key=value: replaces what the deck says");
   command->add_option("--steps", options->steps, "steps to compare")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  command->add_option("--tolerance", options->tolerance, "largest relative difference")
+  command->add_option("--tolerance", options->tolerance, "largest relative difference, at most 1")
       ->capture_default_str()
-      ->check(finite_number())
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero_up_to_one());
   command
       ->add_option("--seconds", options->seconds,
                    "to measure the machine's products and exchanges for; 0 leaves them out")
       ->capture_default_str()
-      ->check(finite_number())
-      ->check(CLI::NonNegativeNumber);
+      ->check(zero_or_more());
+  options->file.add_options(*command);
   command->callback([&job, options] {
     job.work = [options](const Runtime& runtime) { return run_verify(*options, runtime); };
   });

@@ -106,23 +106,33 @@ TEST_F(Bench, PortabilityIsAPageAboutTheMachineOnItsRanks) {
   EXPECT_GT(bench::peak_of(found.peaks, "exchange"), 0.0);
 }
 
-TEST_F(Bench, VerifyBeginsWithThePage) {
-  const CommandResult verified = pleat("verify small.toml --steps 1 --seconds 0.1");
+TEST_F(Bench, VerifyBeginsWithThePageAndKeepsIt) {
+  const std::string verify = "verify small.toml --steps 1 --json page.json --seconds ";
+  const CommandResult verified = pleat(verify + "0.1");
   EXPECT_EQ(verified.exit_code, 0) << verified.output;
   const std::size_t page = verified.output.find("kernels against stored answers");
   EXPECT_LT(page, verified.output.find("1 steps of 'small.toml'")) << verified.output;
   EXPECT_THAT(verified.output,
               AllOf(HasSubstr("products fp64"), HasSubstr("router, softmax dlogits"),
                     HasSubstr("measured peaks of a rank"), HasSubstr("gemm weight gradient"),
-                    Not(HasSubstr("swiglu forward")), HasSubstr("VERIFIED")));
+                    Not(HasSubstr("swiglu forward"))));
+  EXPECT_EQ(report("page.json").kernels.size(), 3U * 5U);
+  const CommandResult same = pleat("bench --compare page.json page.json");
+  EXPECT_EQ(same.exit_code, 0) << same.output;
+  EXPECT_THAT(same.output, HasSubstr("CORRECT on both"));
+
+  const CommandResult again = pleat(verify + "0.1");
+  EXPECT_EQ(again.exit_code, 2) << again.output;
+  EXPECT_THAT(again.output, AllOf(HasSubstr("PL0920"), Not(HasSubstr("machine"))));
+  EXPECT_EQ(pleat(verify + "0 --force").exit_code, 0);
+  EXPECT_TRUE(report("page.json").kernels.empty());
 }
 
 TEST_F(Bench, VerifyWithoutRates) {
   const CommandResult verified = pleat("verify small.toml --steps 1 --seconds 0");
   EXPECT_EQ(verified.exit_code, 0) << verified.output;
   EXPECT_THAT(verified.output,
-              AllOf(HasSubstr("kernels against stored answers"), Not(HasSubstr("peaks")),
-                    HasSubstr("VERIFIED")));
+              AllOf(HasSubstr("kernels against stored answers"), Not(HasSubstr("peaks"))));
 }
 
 TEST_F(Bench, MistakesAreBadInput) {
@@ -136,6 +146,7 @@ TEST_F(Bench, MistakesAreBadInput) {
         {"bench --json /dev/null --force", "PL0920"},
         {"bench --seconds nan", "--seconds"},
         {"bench --seconds 0", "--seconds"},
+        {"bench --json ''", "--json"},
         {"bench --json a.json", "PL0920"},
         {"bench --json no/a.json", "PL0921"},
         {"bench no.toml", "PL0201"}}) {

@@ -73,6 +73,44 @@ TEST_F(CommandLineTest, MistakesOfTheCommandLine) {
   expect_bad_input("--nonsense", "HINT: see 'pleat --help'.");
 }
 
+// In a few words, not with the largest number of all.
+TEST_F(CommandLineTest, NumbersOutOfRange) {
+  for (const char* number : {"0", "-1", "abc", "1s", "", "inf"}) {
+    const std::string got = std::string(", got '") + number + "'";
+    const std::string value = std::string(" '") + number + "'";
+    expect_bad_input("bench --seconds" + value, "--seconds: expected a number above 0" + got);
+    expect_bad_input("verify try.toml --tolerance" + value,
+                     "--tolerance: expected a number above 0, at most 1" + got);
+    expect_bad_input("generate a.h5 --tokens" + value,
+                     "--tokens: expected a whole number above 0" + got);
+    expect_bad_input("generate a.h5 --context" + value,
+                     "--context: expected a whole number above 0" + got);
+    if (std::string(number) == "0") continue;
+    expect_bad_input("verify try.toml --seconds" + value,
+                     "--seconds: expected 0 or a number above it" + got);
+    expect_bad_input("generate a.h5 --temperature" + value,
+                     "--temperature: expected 0 or a number above it" + got);
+    expect_bad_input("generate a.h5 --top-k" + value,
+                     "--top-k: expected 0 or a whole number above it" + got);
+    expect_bad_input("map try.toml --ranks 2 --rank" + value,
+                     "--rank: expected 0 or a whole number above it" + got);
+  }
+  expect_bad_input("verify try.toml --tolerance 1e300", "at most 1, got '1e300'");
+  expect_bad_input("generate a.h5 --tokens 1.5", "a whole number above 0, got '1.5'");
+}
+
+// What a shell makes of a variable that is not set, and what asks for nothing.
+TEST_F(CommandLineTest, FilesWithoutNames) {
+  for (const char* command : {"bench --json ''", "verify try.toml --json ''",
+                              "map try.toml --ranks 1 --svg ''",
+                              "batch try.toml --time 1h --output ''"}) {
+    expect_bad_input(command, "expected the name of a file, got ''");
+  }
+  expect_bad_input("bench --force", "--force requires --json");
+  expect_bad_input("verify try.toml --force", "--force requires --json");
+  expect_bad_input("batch try.toml --time 1h --force", "--force requires --output");
+}
+
 TEST_F(CommandLineTest, MistakesOfTheDeck) {
   for (const std::string command : {"train", "check"}) {
     expect_bad_input(command + " absent.toml", "there is no deck 'absent.toml'");

@@ -18,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kDeck = R"(
 [run]
@@ -80,6 +81,15 @@ TEST_F(VerifyCommand, ContentHashesAreThoseOfOneRank) {
   ASSERT_EQ(hashes(other.output).size(), 2u) << other.output;
   EXPECT_NE(hashes(other.output)[0], hashes(one.output)[0]);
   EXPECT_NE(hashes(other.output)[1], hashes(one.output)[1]);
+}
+
+// The first of several is not a proof of what the others do.
+TEST_F(VerifyCommand, OneRankAloneProvesNothing) {
+  const CommandResult one = verify(1, "");
+  EXPECT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_THAT(one.output,
+              AllOf(HasSubstr("ONE RANK, COMPARED WITH ITSELF: nothing is proved"),
+                    HasSubstr("mpiexec -n N pleat verify"), Not(HasSubstr("VERIFIED"))));
 }
 
 // Another order of sums is another rounding.
