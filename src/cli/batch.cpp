@@ -17,6 +17,7 @@
 #include "output_place.hpp"
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/io/places.hpp"
 #include "pleat/train/run_folder.hpp"
 #include "pleat/train/stop_requests.hpp"
 #include "program.hpp"
@@ -138,6 +139,14 @@ void require_reachable_limit(const train::RunConfig& config, const std::string& 
                 config.run.wall_limit, time);
 }
 
+/// Another program may have removed it.
+std::string working_folder() {
+  std::error_code reason;
+  const fs::path folder = fs::current_path(reason);
+  if (reason) io::fail_to_look_at(".", reason);
+  return folder.string();
+}
+
 std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
@@ -150,7 +159,7 @@ BatchJob describe_job(const BatchOptions& options, const MachineDescription& mac
                                         : options.program;
   job.deck = options.deck;
   job.settings = options.settings;
-  job.folder = fs::current_path().string();
+  job.folder = working_folder();
   job.name = config.run.name;
   job.script =
       absolute(options.output.empty() ? config.run.name + ".sh" : options.output);
@@ -207,7 +216,8 @@ ExitCode run_batch(const BatchOptions& options, const Runtime& runtime) {
   }
   require_free_file(options.output, options.force);
   io::write_durably(options.output, text);
-  fs::permissions(options.output, fs::perms::owner_exec, fs::perm_options::add);
+  std::error_code ignored;  // bash FILE goes all the same
+  fs::permissions(options.output, fs::perms::owner_exec, fs::perm_options::add, ignored);
   fmt::print("{} {}\n", submit_command(job.system), shell_word(options.output));
   return ExitCode::kDone;
 }

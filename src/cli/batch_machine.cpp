@@ -10,6 +10,7 @@
 #include "pleat/base/error.hpp"
 #include "pleat/base/spelling.hpp"
 #include "pleat/io/deck.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::cli {
 namespace {
@@ -126,8 +127,7 @@ std::string path_of_machine(const std::string& name) {
   const bool is_path = name.ends_with(".toml") || name.find('/') != std::string::npos;
   const std::string path =
       is_path ? name : fmt::format("{}/{}.toml", PLEAT_MACHINES_FOLDER, name);
-  std::error_code error;
-  if (fs::is_regular_file(path, error)) return path;
+  if (io::is_plain_file(path)) return path;
   const std::vector<std::string> known = known_machines();
   const std::string nearest = is_path ? "" : nearest_spelling(name, known);
   PLEAT_FAIL(InputError, "PL0941",

@@ -11,6 +11,7 @@
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/hugging_face.hpp"
+#include "pleat/io/places.hpp"
 #include "pleat/io/token_convert.hpp"
 #include "program.hpp"
 
@@ -119,8 +120,8 @@ std::string convert(const ConvertOptions& options) {
 
 ExitCode run_convert(const ConvertOptions& options, const Runtime& runtime) {
   if (runtime.rank() != 0) return ExitCode::kDone;  // one rank does it all
-  PLEAT_REQUIRE(std::filesystem::exists(options.from) ||
-                    std::filesystem::exists(options.from + ".idx"),
+  PLEAT_REQUIRE(io::is_there(options.from) ||
+                    io::is_there(options.from + ".idx"),
                 InputError, "PL0924", "'{}' does not exist", options.from);
   fmt::print("{}\n", convert(options));
   return ExitCode::kDone;

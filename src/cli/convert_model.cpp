@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <vector>
 
 #include "output_place.hpp"
@@ -12,11 +11,10 @@
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/io/hugging_face.hpp"
+#include "pleat/io/places.hpp"
 #include "pleat/model/parameters.hpp"
 
 namespace pleat::cli {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -70,9 +68,9 @@ std::string summary(const std::string& to, std::size_t tensors, std::int64_t byt
 /// What else a model folder has: tokenizer, generation settings, licence, pictures.
 std::vector<std::string> other_files(const std::string& folder) {
   std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    if (entry.is_regular_file() && !is_model_file(name) && !name.starts_with('.'))
+  for (const std::string& name : io::names_in_folder(folder)) {
+    const bool other = !is_model_file(name) && !name.starts_with('.');
+    if (other && io::is_plain_file(folder + "/" + name))
       names.push_back(name);
   }
   std::sort(names.begin(), names.end());

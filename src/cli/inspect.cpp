@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -10,6 +9,7 @@
 #include "pleat/cli/commands.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/hugging_face.hpp"
+#include "pleat/io/places.hpp"
 #include "pleat/io/token_convert.hpp"
 #include "program.hpp"
 
@@ -56,8 +56,8 @@ void inspect_hdf5_file(const InspectOptions& options) {
 void inspect_folder(const InspectOptions& options) {
   const bool model =
       io::is_hugging_face_folder(options.file) ||
-      std::filesystem::exists(options.file + "/model.safetensors") ||
-      std::filesystem::exists(options.file + "/model.safetensors.index.json");
+      io::is_there(options.file + "/model.safetensors") ||
+      io::is_there(options.file + "/model.safetensors.index.json");
   if (model) {
     require_no_json(options);
     return inspect_safetensors(options.file, options);
@@ -70,7 +70,7 @@ void inspect_folder(const InspectOptions& options) {
 
 ExitCode run_inspect(const InspectOptions& options, const Runtime& runtime) {
   if (runtime.rank() != 0) return ExitCode::kDone;
-  if (std::filesystem::is_directory(options.file)) {
+  if (io::is_folder(options.file)) {
     inspect_folder(options);
   } else if (io::is_checkpoint(options.file)) {
     inspect_hdf5_file(options);

@@ -13,6 +13,7 @@
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::cli {
 
@@ -67,9 +68,7 @@ bool is_checkpoint_name(const std::string& name) {
 /// Newest first: the steps have leading zeros.
 std::vector<std::string> names_in(const std::string& folder, bool (*wanted)(const std::string&)) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : io::names_in_folder(folder)) {
     if (wanted(name)) names.push_back(name);
   }
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
@@ -166,7 +165,7 @@ std::optional<RunFacts> run_facts(const std::string& folder, bool statistics) {
   for (const std::string& name : names) {
     CheckpointFacts checkpoint = checkpoint_facts(place + "/" + name, false);
     // The run may go on meanwhile, and keep its newest checkpoints only.
-    if (fs::exists(checkpoint.path)) facts.checkpoints.push_back(std::move(checkpoint));
+    if (io::is_there(checkpoint.path)) facts.checkpoints.push_back(std::move(checkpoint));
   }
   if (const CheckpointFacts* newest = facts.newest_usable(); newest != nullptr && statistics) {
     facts.checkpoints[static_cast<std::size_t>(newest - facts.checkpoints.data())] =

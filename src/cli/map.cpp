@@ -37,6 +37,8 @@ std::vector<std::int64_t> ranks_to_show(const MapOptions& options) {
 
 ExitCode run_map(const MapOptions& options, const Runtime& runtime) {
   if (runtime.rank() != 0) return ExitCode::kDone;
+  constexpr bool kReplace = true;
+  if (!options.svg.empty()) require_free_file(options.svg, kReplace);
   train::RunConfig config =
       train::load_run_config(options.deck, options.overrides, options.ranks);
   const comm::GridShape grid = train::grid_shape_of(config, options.ranks);

@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <vector>
 
 #include <sys/stat.h>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::cli {
 
@@ -42,22 +42,23 @@ bool is_model_file(const std::string& name) {
 }
 
 void require_free_file(const std::string& path, bool force) {
-  PLEAT_REQUIRE(!fs::is_directory(path), InputError, "PL0920",
+  PLEAT_REQUIRE(!io::is_folder(path), InputError, "PL0920",
                 "'{}' is a folder, expected the name of a file", path);
-  PLEAT_REQUIRE(force || !fs::exists(path), InputError, "PL0920",
+  PLEAT_REQUIRE(force || !io::is_there(path), InputError, "PL0920",
                 "'{}' exists\nHINT: --force overwrites it.", path);
   // A new file takes the place of the old one, also where that is a device or a pipe.
-  PLEAT_REQUIRE(!fs::exists(path) || fs::is_regular_file(fs::symlink_status(path)), InputError,
-                "PL0920", "'{}' is no plain file, expected the name of one", path);
+  const bool replaceable = io::is_plain_file(path) && !io::is_link(path);
+  PLEAT_REQUIRE(replaceable || !io::is_there(path), InputError, "PL0920",
+                "'{}' is no plain file, expected the name of one", path);
   require_writable_parent(path);
 }
 
 OutputFolder::OutputFolder(std::string path, bool force)
     : path_(without_trailing_slashes(std::move(path))) {
-  PLEAT_REQUIRE(!fs::exists(path_) || fs::is_directory(path_), InputError, "PL0920",
+  PLEAT_REQUIRE(!io::is_there(path_) || io::is_folder(path_), InputError, "PL0920",
                 "'{}' is a file, expected the name of a folder", path_);
   PLEAT_REQUIRE(
-      force || !fs::exists(path_) || fs::is_empty(path_), InputError, "PL0920",
+      force || io::names_in_folder(path_).empty(), InputError, "PL0920",
       "'{}' exists and is not empty\nHINT: --force replaces the model files in it.",
       path_);
   require_writable_parent(path_);
@@ -77,20 +78,18 @@ OutputFolder::~OutputFolder() {
 }
 
 void OutputFolder::replace_model_files() const {
-  std::vector<fs::path> old;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    if (is_model_file(entry.path().filename())) old.push_back(entry.path());
+  for (const std::string& name : io::names_in_folder(path_)) {
+    if (is_model_file(name)) fs::remove(fs::path(path_) / name);
   }
-  for (const fs::path& file : old) fs::remove(file);
-  for (const fs::directory_entry& entry : fs::directory_iterator(work_)) {
-    fs::rename(entry.path(), path_ / entry.path().filename());
+  for (const std::string& name : io::names_in_folder(work_)) {
+    fs::rename(fs::path(work_) / name, fs::path(path_) / name);
   }
   fs::remove(work_);
 }
 
 void OutputFolder::commit() {
   try {
-    if (fs::exists(path_) && !fs::is_empty(path_)) {
+    if (!io::names_in_folder(path_).empty()) {
       replace_model_files();
     } else {
       fs::rename(work_, path_);  // also over an empty folder

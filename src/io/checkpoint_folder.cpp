@@ -8,6 +8,7 @@
 #include "pleat/base/error.hpp"
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::io {
 
@@ -39,9 +40,7 @@ struct Candidate {
 /// All checkpoints of a folder, newest first.
 std::vector<Candidate> list_checkpoints(const std::string& folder) {
   std::vector<Candidate> found;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in_folder(folder)) {
     if (const auto step = step_of(name)) found.push_back({*step, name});
   }
   std::sort(found.begin(), found.end(),
@@ -57,7 +56,7 @@ struct Latest {
 
 Latest read_latest(const std::string& folder) {
   const std::string path = folder + "/LATEST";
-  if (!fs::exists(path)) return {};
+  if (!is_there(path)) return {};
   try {
     std::string name = read_small_file(path, 4096);
     name.erase(std::min(name.find('\n'), name.size()));
@@ -165,7 +164,7 @@ std::string newest_checkpoint(const std::string& path) {
 
 void warn_of_newer_checkpoints(const std::string& folder, Log& log) {
   const auto latest = step_of(read_latest(folder).name);
-  if (!latest || !fs::exists(folder + "/" + checkpoint_name(*latest))) return;
+  if (!latest || !is_there(folder + "/" + checkpoint_name(*latest))) return;
   for (const Candidate& candidate : list_checkpoints(folder)) {
     if (candidate.step <= *latest) break;
     log.warn("checkpoint '{}/{}' is newer than the one that LATEST names, of step {}, and is "
@@ -176,7 +175,7 @@ void warn_of_newer_checkpoints(const std::string& folder, Log& log) {
 
 void move_latest(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/LATEST";
-  if (fs::is_directory(path)) set_aside(path);
+  if (is_folder(path)) set_aside(path);
   write_durably(path, name + "\n");
 }
 
@@ -187,7 +186,11 @@ void let_latest_name(const std::string& path) {
   if (step_of(name)) {
     move_latest(folder, name);
   } else {  // not among the candidates; without LATEST those are taken newest first
-    fs::remove_all(folder + "/LATEST");
+    const std::string latest = folder + "/LATEST";
+    std::error_code error;
+    fs::remove_all(latest, error);
+    PLEAT_REQUIRE(!error, IoError, "PL0310", "cannot remove '{}': {}", latest,
+                  error.message());
   }
 }
 
@@ -219,12 +222,11 @@ void prune_checkpoints(const std::string& folder, const Retention& retention) {
     if (!stays && candidate.name != latest) remove(folder + "/" + candidate.name);
     if (retention.regular == 0 || candidate.step % retention.regular == 0) ++regular;
   }
-  std::vector<fs::path> left_behind;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const fs::path& path = entry.path();
-    if (path.extension() == ".tmp" && step_of(path.stem().string())) left_behind.push_back(path);
+  for (const std::string& name : names_in_folder(folder)) {
+    const fs::path left_behind(name);
+    if (left_behind.extension() == ".tmp" && step_of(left_behind.stem().string()))
+      remove(folder / left_behind);
   }
-  for (const fs::path& path : left_behind) remove(path);
   PLEAT_REQUIRE(failure.empty(), IoError, "PL0310", "cannot remove {}", failure);
 }
 

@@ -13,6 +13,7 @@
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
 #include "pleat/io/file_descriptor.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::io {
 
@@ -95,7 +96,7 @@ void CheckpointReader::check_metadata() const {
 
 /// No tensor may promise more than the file can hold: memory is taken by these sizes.
 void CheckpointReader::check_places() const {
-  const auto available = static_cast<std::int64_t>(std::filesystem::file_size(path()));
+  const auto available = size_of_file(path());
   std::int64_t needed = 0;
   std::vector<tensor::Range> places;
   for (const auto& [path, stored] : tensors_) {
@@ -201,7 +202,7 @@ void CheckpointReader::verify_all() const {
 
 bool is_checkpoint(const std::string& path) {
   constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
-  if (!std::filesystem::is_regular_file(path)) return false;
+  if (!is_plain_file(path)) return false;
   if (path.ends_with(".h5")) return true;
   std::array<char, kSignature.size()> start{};
   std::ifstream(path, std::ios::binary).read(start.data(), start.size());

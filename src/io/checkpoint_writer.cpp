@@ -3,7 +3,6 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <future>
 #include <mutex>
 
@@ -16,6 +15,7 @@
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/checksum.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/io/places.hpp"
 #include "transfer.hpp"
 
 namespace pleat::io {
@@ -165,7 +165,7 @@ void CheckpointWriter::State::make(const CheckpointInfo& info,
     claim_space(temporary, total_bytes(info, declared, hints.alignment),
                 checkpoint_metadata_bytes(info, count));
     packed = pack_tensors(make_file(temporary, info, declared, hints.alignment));
-    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(temporary));
+    const auto size = size_of_file(temporary);
     claim_space(temporary, size, size);
   });
   broadcast(comm, packed);

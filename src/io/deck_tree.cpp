@@ -144,6 +144,10 @@ std::string printable(std::string_view text, std::size_t most_bytes) {
 std::string read_deck_file(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
+  PLEAT_REQUIRE(status.type() != std::filesystem::file_type::none, InputError, "PL0201",
+                "cannot read the deck '{}': {}\n"
+                "HINT: check the path and the permissions of the folders that lead there.",
+                printable_path(path), error.message());
   PLEAT_REQUIRE(
       std::filesystem::exists(status), InputError, "PL0201",
       "there is no deck '{}'\nHINT: the path is relative to the folder in which the "

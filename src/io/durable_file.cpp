@@ -12,6 +12,7 @@
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/file_descriptor.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::io {
 
@@ -54,7 +55,7 @@ void rename_durably(const std::string& from, const std::string& to) {
 
 std::string set_aside(const std::string& path) {
   std::string kept;
-  for (int number = 1; kept.empty() || std::filesystem::exists(kept); ++number) {
+  for (int number = 1; kept.empty() || is_there(kept); ++number) {
     kept = path + ".old-" + std::to_string(number);
   }
   PLEAT_REQUIRE(std::rename(path.c_str(), kept.c_str()) == 0, IoError, "PL0310",

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "pleat/io/hugging_face.hpp"
 #include "pleat/io/hugging_face_detail.hpp"
 #include "pleat/io/json.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::io {
 
@@ -259,7 +259,7 @@ ElementType read_type(const Keys& keys) {
 }  // namespace
 
 bool is_hugging_face_folder(const std::string& path) {
-  return std::filesystem::is_regular_file(path + "/config.json");
+  return is_plain_file(path + "/config.json");
 }
 
 HuggingFaceConfig parse_hugging_face_config(const std::string& text,

@@ -19,9 +19,10 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   PLEAT_REQUIRE(
       file.get() >= 0, InputError, "PL0501",
-      "cannot open '{}': {}\n"
-      "HINT: the path is relative to the deck's folder or the working directory.",
-      path, std::strerror(errno));
+      "cannot open '{}': {}{}", path, std::strerror(errno),
+      errno == ENOENT
+          ? "\nHINT: the path is relative to the deck's folder or the working directory."
+          : "");
   struct stat status {};
   PLEAT_REQUIRE(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), InputError,
                 "PL0501", "'{}' is not a plain file", path);

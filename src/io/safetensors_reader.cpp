@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 #include "pleat/base/error.hpp"
 #include "pleat/io/durable_file.hpp"
 #include "pleat/io/json.hpp"
+#include "pleat/io/places.hpp"
 #include "pleat/io/safetensors.hpp"
 
 namespace pleat::io {
@@ -173,7 +173,7 @@ void require_shards(const std::string& folder, const std::string& index,
                     const std::map<std::string, std::string>& file_of) {
   std::map<std::string, std::vector<std::string>> missing;
   for (const auto& [name, file] : file_of) {
-    if (!std::filesystem::exists(folder + "/" + file)) missing[file].push_back(name);
+    if (!is_there(folder + "/" + file)) missing[file].push_back(name);
   }
   if (missing.empty()) return;
   constexpr std::size_t kShown = 5;
@@ -193,18 +193,18 @@ void require_shards(const std::string& folder, const std::string& index,
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) {
+  if (!is_folder(path)) {
     open_file(path);
     return;
   }
   const std::string single = path + "/model.safetensors";
   const std::string index = path + "/model.safetensors.index.json";
-  if (std::filesystem::exists(single)) {
+  if (is_there(single)) {
     open_file(single);
     return;
   }
   PLEAT_REQUIRE(
-      std::filesystem::exists(index), InputError, "PL0401",
+      is_there(index), InputError, "PL0401",
       "'{}' has neither model.safetensors nor model.safetensors.index.json\n"
       "HINT: other formats (.bin, .pt) must be converted with transformers first.",
       path);

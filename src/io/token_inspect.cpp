@@ -8,6 +8,7 @@
 #include "pleat/io/hdf5_rows.hpp"
 #include "pleat/io/mapped_file.hpp"
 #include "pleat/io/megatron.hpp"
+#include "pleat/io/places.hpp"
 #include "pleat/io/token_convert.hpp"
 #include "pleat/io/token_source.hpp"
 
@@ -110,10 +111,8 @@ DataFormat detect_token_format(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension();
   if (extension == ".bin" || extension == ".idx") return DataFormat::kMegatron;
   if (extension == ".h5" || extension == ".hdf5") return DataFormat::kHdf5;
-  std::error_code ignored;
-  const bool exists = std::filesystem::exists(path, ignored);
-  if (!exists && std::filesystem::exists(path + ".idx", ignored))
-    return DataFormat::kMegatron;
+  const bool exists = is_there(path);
+  if (!exists && is_there(path + ".idx")) return DataFormat::kMegatron;
   if (exists && starts_like_hdf5(path)) return DataFormat::kHdf5;
   return DataFormat::kText;
 }

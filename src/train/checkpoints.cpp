@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <filesystem>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -20,6 +19,7 @@
 #include "pleat/base/failure.hpp"
 #include "pleat/comm/text.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/io/places.hpp"
 #include "pleat/train/deck_changes.hpp"
 
 namespace pleat::train {
@@ -55,8 +55,7 @@ std::vector<io::TensorDeclaration> declarations(const tensor::ParameterLayout& w
 
 /// Only here, not with the other keys: a job that waits for another one names what is yet to come.
 void require_file(const std::string& path) {
-  std::error_code error;
-  PLEAT_REQUIRE(std::filesystem::is_regular_file(path, error), InputError, "PL0301",
+  PLEAT_REQUIRE(io::is_plain_file(path), InputError, "PL0301",
                 "checkpoint.resume: '{}' is neither a checkpoint nor the folder of a run with "
                 "checkpoints\n"
                 "HINT: the path is relative to the deck's folder or the working directory; "

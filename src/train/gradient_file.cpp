@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/gradient_file.hpp"
 
-#include <filesystem>
 #include <span>
 #include <type_traits>
 
@@ -10,7 +9,9 @@
 #include "pleat/base/copy.hpp"
 #include "pleat/comm/check_mpi.hpp"
 #include "pleat/io/checkpoint.hpp"
+#include "pleat/io/durable_file.hpp"
 #include "pleat/io/hdf5.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::train {
 
@@ -22,7 +23,7 @@ void write_gradients(const std::string& folder, std::int64_t step, double loss,
       std::is_same_v<T, double> ? io::Hdf5Type::kF64 : io::Hdf5Type::kF32;
   int rank = 0;
   PLEAT_CHECK_MPI(MPI_Comm_rank(comm, &rank));
-  if (rank == 0) std::filesystem::create_directories(folder);
+  if (rank == 0) io::make_folders(folder);
   PLEAT_CHECK_MPI(MPI_Barrier(comm));
   const std::string path = folder + "/" + io::checkpoint_name(step);
   const std::string temporary = path + ".tmp";
@@ -46,7 +47,7 @@ void write_gradients(const std::string& folder, std::int64_t step, double loss,
     }
   }
   file.close();
-  if (rank == 0) std::filesystem::rename(temporary, path);
+  if (rank == 0) io::rename_durably(temporary, path);
 }
 
 template void write_gradients<float>(const std::string&, std::int64_t, double, double,

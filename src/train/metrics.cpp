@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "pleat/base/error.hpp"
+#include "pleat/io/durable_file.hpp"
 
 namespace pleat::train {
 namespace {
@@ -111,7 +111,7 @@ std::string kept_text(const std::string& path, std::int64_t last_step) {
   if (lines.empty()) return text;
   const Columns columns(lines.front());
   if (!columns.usable()) {
-    std::filesystem::rename(path, path + ".old");
+    io::rename_durably(path, path + ".old");
     return text;
   }
   std::int64_t last = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/run_config.hpp"
 
-#include <filesystem>
 
 #include "pleat/io/checkpoint.hpp"
+#include "pleat/io/places.hpp"
 #include "run_config_steps.hpp"
 
 namespace pleat::train {
@@ -36,8 +36,7 @@ void find_files(const io::Deck& deck, RunConfig& config) {
 }  // namespace
 
 std::string find_checkpoint(const std::string& path) {
-  std::error_code error;  // a name may be too long for the file system
-  if (!std::filesystem::is_directory(path, error)) return path;
+  if (!io::is_folder(path)) return path;
   const std::string newest = io::newest_checkpoint(path);
   return newest.empty() ? path : newest;
 }

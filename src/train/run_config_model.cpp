@@ -2,7 +2,6 @@
 /// \file
 /// \brief The shape of the model: from `model.init`, from `model.preset`, or key by key.
 #include <algorithm>
-#include <filesystem>
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/checkpoint.hpp"
@@ -12,11 +11,6 @@
 
 namespace pleat::train {
 namespace {
-
-bool is_model_folder(const std::string& path) {
-  std::error_code error;  // a name may be too long for the file system
-  return std::filesystem::is_regular_file(path + "/config.json", error);
-}
 
 /// The coefficient that Hugging Face itself would train with.
 double hugging_face_auxiliary(const io::HuggingFaceConfig& config,
@@ -29,16 +23,14 @@ double hugging_face_auxiliary(const io::HuggingFaceConfig& config,
 
 /// The model that init names; its auxiliary coefficient is the default for the deck.
 plan::ModelConfig read_init(const std::string& path) {
-  if (is_model_folder(path)) {
+  if (io::is_hugging_face_folder(path)) {
     io::HuggingFaceConfig config = io::read_hugging_face_config(path);
     config.model.moe.auxiliary_coefficient =
         hugging_face_auxiliary(config, path + "/config.json");
     return config.model;
   }
-  std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(path, error);
   PLEAT_REQUIRE(
-      is_file && io::is_checkpoint(path), InputError, "PL0213",
+      io::is_checkpoint(path), InputError, "PL0213",
       "'{}' is neither a Hugging Face folder (with a config.json), nor a checkpoint, nor the "
       "folder of a run with checkpoints\n"
       "HINT: the path is relative to the deck's folder or the working directory.",
@@ -90,9 +82,10 @@ void resolve_from_init(const io::Deck& deck, const io::DeckKeys& keys,
                 "HINT: the shape comes from model.init; leave model.preset out.",
                 deck.where("model.preset"));
   config.model_init = deck.find_path(config.model_init);
-  if (!is_model_folder(config.model_init)) config.model_init = find_checkpoint(config.model_init);
   const plan::ModelConfig from_deck = config.model;
   try {
+    if (!io::is_hugging_face_folder(config.model_init))
+      config.model_init = find_checkpoint(config.model_init);
     config.model = read_init(config.model_init);
   } catch (const InputError& error) {
     fail_at(deck.where("model.init") + ": model.init", error);

@@ -14,14 +14,20 @@
 
 #include "pleat/base/error.hpp"
 #include "pleat/io/durable_file.hpp"
+#include "pleat/io/places.hpp"
 
 namespace pleat::train {
 
 namespace fs = std::filesystem;
 
 bool RunFolder::exists() const {
-  std::error_code error;
-  return fs::is_directory(path_, error);
+  std::error_code reason;
+  const fs::file_status status = fs::status(path_, reason);
+  PLEAT_REQUIRE(status.type() != fs::file_type::none, InputError, "PL0703",
+                "the output folder '{}' cannot be used: {}\n"
+                "HINT: set run.output to a folder in which you may create files.",
+                path_, reason.message());
+  return fs::is_directory(status);
 }
 
 namespace {
@@ -29,7 +35,7 @@ namespace {
 void make_writable_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  const bool in_the_way = !error && !fs::is_directory(path);
+  const bool in_the_way = !error && !fs::is_directory(path, error);
   if (!error && !in_the_way) error = io::why_not_writable(path);
   // Not a matter of the deck: with room the same job goes on.
   const bool full = error.value() == ENOSPC || error.value() == EDQUOT;
@@ -69,7 +75,7 @@ void RunFolder::require_places() const {
 
 void RunFolder::set_aside_earlier_run(Log& log) const {
   for (const std::string& old : {metrics(), checkpoints(), gradients(), this->log()}) {
-    if (!fs::exists(old)) continue;
+    if (!io::is_there(old)) continue;
     log.warn("an earlier run's '{}' is kept as '{}'", old, io::set_aside(old));
   }
 }
@@ -117,7 +123,8 @@ void trim_log(const std::string& path, std::int64_t step) {
                 "cannot write '{}': {}\nHINT: check free space and quota.", temporary,
                 std::strerror(errno));
   if (same) {
-    fs::remove(temporary);
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
   } else {
     io::rename_durably(temporary, path);
   }

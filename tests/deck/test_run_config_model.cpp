@@ -171,7 +171,7 @@ TEST_F(RunModelTest, InitThatIsNone) {
               AllOf(StartsWith("PL0301: override 'model.init=text.h5': model.init: "),
                     HasSubstr("not an HDF5 file")));
   EXPECT_THAT(complaint_about({"model.init=" + std::string(5000, 'x')}),
-              StartsWith("PL0213: "));
+              StartsWith("PL0110: "));
   write("empty/config.json", "{}");
   EXPECT_THAT(complaint_about({"model.init=empty"}),
               AllOf(StartsWith("PL04"), HasSubstr("override 'model.init=empty': ")));

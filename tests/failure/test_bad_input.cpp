@@ -11,6 +11,7 @@
 #include "failure/failure_deck.hpp"
 #include "failure/messages.hpp"
 #include "pleat/io/hdf5.hpp"
+#include "support/as_nobody.hpp"
 #include "support/golden_deck.hpp"
 #include "support/program.hpp"
 
@@ -204,6 +205,69 @@ TEST_F(BadInput, FoldersOfTheRunThatCannotBeWritten) {
   fs::rename(path("out/checkpoints"), path("kept"));
   fs::create_symlink("/proc", path("out/checkpoints"));
   expect_refused_override(go_on + checkpoint, {"PL0703", "out/checkpoints"});
+}
+
+/// All ways to name a path; none may be looked at below the folder.
+std::vector<std::string> commands_on(const std::string& folder) {
+  return {"bench --json " + folder + "/x.json",
+          "verify deck.toml --json " + folder + "/x.json",
+          "bench --compare " + folder + "/x.json " + folder + "/y.json",
+          "convert " + folder + "/x y.h5",
+          "convert deck.toml " + folder + "/y.h5",
+          "convert sound " + folder + "/y",
+          "inspect " + folder + "/x.h5",
+          "inspect " + folder + "/x",
+          "generate " + folder + "/x --prompt a",
+          "batch deck.toml --ranks-per-node 1 --time 1h --output " + folder + "/x.sh",
+          "map deck.toml --ranks 1 --svg " + folder + "/x.svg",
+          "check " + folder + "/x.toml",
+          "train " + folder + "/x.toml",
+          "train deck.toml run.output=" + folder + "/x",
+          "train deck.toml data.format=text data.path=" + folder + "/x.txt",
+          "train deck.toml model.init=" + folder + "/x",
+          "train deck.toml checkpoint.resume=" + folder + "/x.h5"};
+}
+
+// Links in a circle: the system refuses to look, whoever asks.
+TEST_F(BadInput, PlacesThatCannotBeLookedAt) {
+  fs::create_symlink("circle", path("circle"));
+  ASSERT_EQ(pleat("train deck.toml run.output=sound").exit_code, 0);
+  for (const std::string& command : commands_on("circle"))
+    expect_refused(command, {"circle/", "Too many levels of symbolic links"});
+}
+
+TEST_F(BadInput, PlacesThatAreForbidden) {
+  if (!nobody_can_run(program())) GTEST_SKIP() << "nobody else can run the program here";
+  ASSERT_EQ(pleat("train deck.toml run.output=sound").exit_code, 0);
+  fs::create_directory(path("locked"));
+  fs::permissions(folder_, fs::perms::all);
+  fs::permissions(path("locked"), fs::perms::none);
+  for (const std::string& command : commands_on("locked")) {
+    const CommandResult run = pleat(command, command_as_nobody());
+    EXPECT_EQ(run.exit_code, 2) << command << "\n" << run.output;
+    EXPECT_EQ(count(run.output, "pleat: PL"), 1) << command << "\n" << run.output;
+    for (const char* phrase : {"locked/", "Permission denied"}) {
+      EXPECT_NE(run.output.find(phrase), std::string::npos) << command << "\n" << run.output;
+    }
+    EXPECT_EQ(run.output.find("relative"), std::string::npos) << command << "\n" << run.output;
+  }
+  fs::permissions(path("locked"), fs::perms::owner_all);
+}
+
+// Checkpoints that cannot be listed are not taken for none.
+TEST_F(BadInput, CheckpointsThatAreForbidden) {
+  if (!nobody_can_run(program())) GTEST_SKIP() << "nobody else can run the program here";
+  ASSERT_EQ(pleat("train deck.toml run.output=sound").exit_code, 0);
+  for (const char* place : {"", "sound", "sound/checkpoints"})
+    fs::permissions(path(place), fs::perms::all);
+  const auto reading = fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read;
+  fs::permissions(path("sound/checkpoints"), reading, fs::perm_options::remove);
+  const CommandResult run =
+      pleat("train deck.toml run.output=sound run.steps=4", command_as_nobody());
+  fs::permissions(path("sound/checkpoints"), fs::perms::all);
+  EXPECT_EQ(run.exit_code, 2) << run.output;
+  EXPECT_NE(run.output.find("cannot look at 'sound/checkpoints'"), std::string::npos)
+      << run.output;
 }
 
 TEST_F(BadInput, CommandLine) {

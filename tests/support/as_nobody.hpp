@@ -4,8 +4,12 @@
 /// \file
 /// \brief What the permissions of files forbid, also where the tests are root's.
 
+#include <string>
+
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include "support/command.hpp"
 
 namespace pleat::test {
 
@@ -23,5 +27,15 @@ class AsNobody {
 
   uid_t user_;
 };
+
+/// \brief What goes in front of a command so that it runs as another user than root.
+inline std::string command_as_nobody() {
+  return geteuid() == 0 ? "setpriv --reuid 65534 --regid 65534 --clear-groups" : "";
+}
+
+/// \brief Not where the program lies in a folder of root's own.
+inline bool nobody_can_run(const std::string& program) {
+  return run_command(command_as_nobody() + " test -x '" + program + "'").exit_code == 0;
+}
 
 }  // namespace pleat::test

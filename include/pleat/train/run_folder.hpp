@@ -24,6 +24,7 @@ class RunFolder {
   std::string gradients() const { return path_ + "/gradients"; }
   const std::string& path() const { return path_; }
 
+  /// \throws InputError PL0703 where the system does not tell
   bool exists() const;
   /// \brief Makes the folder and proves that it can be written. \throws InputError PL0703
   void create() const;
