@@ -60,6 +60,7 @@ class Trainer {
   std::int64_t intervene(Verdict verdict, std::int64_t step, const StepResult& result);
   std::int64_t roll_back(std::int64_t step);
   void write_gradient_file(std::int64_t step, const StepResult& result);
+  std::string last_checkpoint();
   [[noreturn]] void fail_step(std::int64_t step, const StepResult& result);
   std::optional<double> validate();
   void tell_of_no_loss(std::int64_t step);
@@ -284,21 +285,28 @@ std::int64_t Trainer<T>::roll_back(std::int64_t step) {
   return resumed->info.step + 1;
 }
 
+/// For the end of a message. Collective: one that is being written is waited for.
+template <class T>
+std::string Trainer<T>::last_checkpoint() {
+  if (saved_step_ == 0) return "there is no checkpoint yet";
+  checkpoints_.wait();
+  return fmt::format("the last checkpoint is that of step {}", saved_step_);
+}
+
 template <class T>
 void Trainer<T>::fail_step(std::int64_t step, const StepResult& result) {
   if (!result.finite()) {
     const std::string place = engine_.first_non_finite();
     PLEAT_FAIL(NumericalError, "PL0710",
                "step {}: loss {}, gradient norm {}; NaN or Inf come up first in {}\n"
-               "HINT: lower optimizer.lr, lengthen optimizer.warmup or set optimizer.clip; the "
-               "last checkpoint is intact.",
-               step, result.losses.total(), result.gradient_norm, place);
+               "HINT: lower optimizer.lr, lengthen optimizer.warmup or set optimizer.clip; {}.",
+               step, result.losses.total(), result.gradient_norm, place, last_checkpoint());
   }
   PLEAT_FAIL(NumericalError, "PL0712",
              "step {}: loss {} is more than guard.spike_factor = {} times {}, the median of the "
-             "last {} steps\nHINT: see guard.spike; the last checkpoint is intact.",
+             "last {} steps\nHINT: see guard.spike; {}.",
              step, result.losses.total(), config_.guard.spike_factor, guard_.median(),
-             config_.guard.spike_window);
+             config_.guard.spike_window, last_checkpoint());
 }
 
 template <class T>

@@ -86,6 +86,17 @@ TEST_F(FailingTraining, NumbersThatOverflowAreToldOnceWithStepAndPlace) {
   EXPECT_EQ(messages_in(result.output), 1) << result.output;
   EXPECT_NE(result.output.find("PL0710"), std::string::npos) << result.output;
   EXPECT_NE(result.output.find("step "), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("there is no checkpoint yet"), std::string::npos)
+      << result.output;
+}
+
+TEST_F(FailingTraining, TheLastCheckpointIsNamed) {
+  const CommandResult result = train(
+      "optimizer.lr=1e30 optimizer.clip=0 precision.compute=fp32 checkpoint.every=1");
+  EXPECT_EQ(result.exit_code, 3) << result.output;
+  EXPECT_NE(result.output.find("the last checkpoint is that of step 1"), std::string::npos)
+      << result.output;
+  EXPECT_TRUE(fs::exists(path("out/checkpoints/step_00000001.h5")));
 }
 
 TEST_F(FailingTraining, AMappingThatDoesNotFitIsToldOnceAndNothingIsWritten) {
