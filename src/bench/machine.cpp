@@ -10,6 +10,7 @@
 #include "pleat/base/host.hpp"
 #include "pleat/bench/report.hpp"
 #include "pleat/comm/libraries.hpp"
+#include "pleat/comm/text.hpp"
 #include "pleat/kernels/libraries.hpp"
 #include "pleat/train/machine.hpp"
 
@@ -24,27 +25,11 @@ std::string exchange_path(comm::BackendKind backend) {
   return "MPI; arrays of a device are staged through host memory";
 }
 
-/// Every rank's text, cut to as many bytes as hosts and devices have names.
-std::vector<std::string> gather_texts(comm::Communicator& ranks, const std::string& mine) {
-  constexpr std::size_t kBytes = 256;
-  HostView<std::uint8_t, 1> mine_N("pleat::bench::fact", kBytes);
-  std::copy_n(mine.begin(), std::min(mine.size(), kBytes), mine_N.data());
-  HostView<std::uint8_t, 1> all_PN("pleat::bench::facts",
-                                   kBytes * static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(mine_N, all_PN);
-  std::vector<std::string> texts;
-  for (const std::uint8_t* text = all_PN.data(); text != all_PN.data() + all_PN.size();
-       text += kBytes) {
-    texts.emplace_back(text, std::find(text, text + kBytes, std::uint8_t{0}));
-  }
-  return texts;
-}
-
 }  // namespace
 
 std::string fact_of_ranks(comm::Communicator& ranks, const std::string& mine) {
   std::vector<std::pair<std::string, int>> counts;  // in the order of the ranks
-  for (const std::string& text : gather_texts(ranks, mine)) {
+  for (const std::string& text : comm::all_gather_text(ranks, mine)) {
     const auto known = std::find_if(counts.begin(), counts.end(),
                                     [&](const auto& one) { return one.first == text; });
     if (known == counts.end()) {
