@@ -15,8 +15,6 @@
 namespace pleat::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 void declare_machine(io::DeckKeys& keys, MachineDescription& machine) {
   keys.add_section("machine", "A node.");
   keys.add(machine.title,
@@ -114,10 +112,8 @@ void check_machine(const io::Deck& file, const MachineDescription& machine) {
 
 std::vector<std::string> known_machines() {
   std::vector<std::string> names;
-  std::error_code ignored;
-  for (const fs::directory_entry& file :
-       fs::directory_iterator(PLEAT_MACHINES_FOLDER, ignored)) {
-    if (file.path().extension() == ".toml") names.push_back(file.path().stem().string());
+  for (const std::filesystem::path file : io::names_in_folder(PLEAT_MACHINES_FOLDER)) {
+    if (file.extension() == ".toml") names.push_back(file.stem().string());
   }
   std::sort(names.begin(), names.end());
   return names;

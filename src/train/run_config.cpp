@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pleat/train/run_config.hpp"
 
-
 #include "pleat/io/checkpoint.hpp"
 #include "pleat/io/places.hpp"
 #include "run_config_steps.hpp"
